@@ -1,0 +1,208 @@
+"""Field: values at scattered points through time. The one currency; it enters and it leaves.
+
+Everything outside the model is in the data's own units. A value that was not observed is missing:
+NaN in files, False in `mask`, and without any influence wherever the field goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64
+
+from stonet import cf
+from stonet.errors import DataError
+from stonet.geometry import Points
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Observed or forecast values, checked once, at birth, and immutable ever after.
+
+    Args:
+        values: (time, node, channel), in `units`.
+        times: (time,) nanoseconds: since 1970 UTC, or since zero where `calendar` is False.
+        points: where the nodes are.
+        channels: one name for each channel.
+        mask: True where a value was observed; by default where it is not NaN.
+        units: one for each channel.
+        calendar: whether `times` are dates, so that hour of day and day of year mean something.
+        reference_time: for forecasts, the last time whose data was known.
+        attrs: free notes carried along (title, source, licence).
+    """
+
+    values: Float32[np.ndarray, "time node channel"]
+    times: Int64[np.ndarray, " time"]
+    points: Points
+    channels: tuple[str, ...] = ("u",)
+    mask: Bool[np.ndarray, "time node channel"] | None = None
+    units: tuple[str, ...] = ()
+    calendar: bool = True
+    reference_time: int | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        if values.ndim != 3:
+            raise DataError(f"Values have shape {values.shape}; expected (time, node, channel).")
+        times = _checked_times(np.asarray(self.times), len(values), self.calendar)
+        if values.shape[1:] != (len(self.points), len(self.channels)):
+            raise DataError(
+                f"Values have shape {values.shape}, meaning {values.shape[1]} points and "
+                f"{values.shape[2]} channels; there are {len(self.points)} points and channels "
+                f"{self.channels}. Check the order of the axes: (time, node, channel)."
+            )
+        units = self.units or ("1",) * len(self.channels)
+        if len(units) != len(self.channels):
+            raise DataError(f"{len(units)} units for {len(self.channels)} channels. Give one each.")
+        mask = ~np.isnan(values)
+        if self.mask is not None:
+            mask &= np.asarray(self.mask, dtype=bool)
+        values = np.where(mask, values, 0).astype(np.float32)
+        _check_finite(values, times, self.points, self.channels, self.calendar)
+        for array in (values, mask, times):
+            array.setflags(write=False)
+        for key, value in (("values", values), ("mask", mask), ("times", times), ("units", units)):
+            object.__setattr__(self, key, value)
+
+    @property
+    def observed(self) -> Bool[np.ndarray, "time node channel"]:
+        """The mask, never None: True where a value was observed."""
+        assert self.mask is not None  # set at birth
+        return self.mask
+
+    @property
+    def step(self) -> int:
+        """The usual time between frames, in nanoseconds (the median; 1 s for a single frame)."""
+        return int(np.median(np.diff(self.times))) if len(self.times) > 1 else cf.NANOSECONDS
+
+    def take(self, index: Int64[np.ndarray, " chosen"]) -> Field:
+        """The same times at some of the points."""
+        return replace(
+            self,
+            values=self.values[:, index],
+            mask=self.observed[:, index],
+            points=self.points.take(index),
+        )
+
+    def between(self, start: int, stop: int) -> Field:
+        """The frames at positions start <= i < stop."""
+        if not 0 <= start < stop <= len(self.times):
+            raise DataError(f"Frames {start}..{stop} asked of a field with {len(self.times)}.")
+        part = slice(start, stop)
+        return replace(self, values=self.values[part], mask=self.observed[part], times=self.times[part])
+
+    def joined(self, other: Field) -> Field:
+        """The same times at these points and the other field's points."""
+        if not np.array_equal(self.times, other.times) or self.channels != other.channels:
+            raise DataError("Only fields with the same times and channels can be joined.")
+        return replace(
+            self,
+            values=np.concatenate([self.values, other.values], axis=1),
+            mask=np.concatenate([self.observed, other.observed], axis=1),
+            points=self.points.joined(other.points),
+        )
+
+    def to_xarray(self) -> xr.Dataset:
+        """A CF discrete-sampling-geometry data set: dims (time, station), NaN where missing."""
+        return cf.to_xarray(self)
+
+    @staticmethod
+    def from_xarray(dataset: xr.Dataset, channels: Sequence[str] | None = None) -> Field:
+        """From CF stations (time, station) or from a grid (time, y, x) or (time, lat, lon)."""
+        return Field(**cf.arguments(dataset, channels))
+
+    def to_netcdf(self, path: str) -> None:
+        """Write the CF form; the file appears whole or not at all."""
+        cf.to_netcdf(self, path)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One or more Fields on the same points (*episodes*), and which points training never sees.
+
+    Windows never cross an episode's end.
+    """
+
+    episodes: tuple[Field, ...]
+    name: str = "data"
+    unseen: tuple[int, ...] = ()  # positions of the points held out for the inductive evaluation
+
+    def __post_init__(self) -> None:
+        if not self.episodes:
+            raise DataError(f"Data set '{self.name}' has no episode; expected at least one Field.")
+        first = self.episodes[0]
+        for number, other in enumerate(self.episodes[1:], start=1):
+            if other.points != first.points or other.channels != first.channels:
+                raise DataError(
+                    f"Episode {number} of '{self.name}' has other points or channels than episode 0. "
+                    "All episodes of a data set share both."
+                )
+        if self.unseen and not set(self.unseen) < set(range(len(first.points))):
+            raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
+
+    @property
+    def points(self) -> Points:
+        return self.episodes[0].points
+
+    @property
+    def seen(self) -> Int64[np.ndarray, " seen"]:
+        """Positions of the points that training may use."""
+        return np.setdiff1d(np.arange(len(self.points)), np.asarray(self.unseen, dtype=np.int64))
+
+    def take(self, index: Int64[np.ndarray, " chosen"]) -> Dataset:
+        """The same episodes at some of the points, none of them held out."""
+        return Dataset(tuple(episode.take(index) for episode in self.episodes), self.name)
+
+
+def _checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.ndarray, " time"]:
+    if np.issubdtype(times.dtype, np.datetime64):
+        times = times.astype("datetime64[ns]").astype(np.int64)
+    if times.shape != (frames,) or not np.issubdtype(times.dtype, np.integer):
+        raise DataError(
+            f"Times have shape {times.shape} and type {times.dtype}; expected {frames} integers "
+            "(nanoseconds) or datetime64, one for each frame."
+        )
+    if frames == 0:
+        raise DataError("The field has no frame: there is nothing to learn or to forecast from.")
+    times = times.astype(np.int64)
+    late = np.flatnonzero(np.diff(times) <= 0)
+    if len(late):
+        first = int(late[0])
+        raise DataError(
+            f"Times must increase strictly; {time_label(int(times[first + 1]), calendar)} follows "
+            f"{time_label(int(times[first]), calendar)} (frame {first + 1}; {len(late)} such places). "
+            "Sort the frames and merge the duplicates."
+        )
+    return times
+
+
+def _check_finite(
+    values: Float32[np.ndarray, "time node channel"],
+    times: Int64[np.ndarray, " time"],
+    points: Points,
+    channels: tuple[str, ...],
+    calendar: bool,
+) -> None:
+    infinite = ~np.isfinite(values)
+    if infinite.any():
+        frame, node, channel = (int(i[0]) for i in np.nonzero(infinite))
+        raise DataError(
+            f"{int(infinite.sum())} values are infinite (first: '{channels[channel]}' at point "
+            f"'{points.names[node]}', {time_label(int(times[frame]), calendar)}). "
+            "Set them to NaN if they are missing."
+        )
+
+
+def time_label(nanoseconds: int, calendar: bool) -> str:
+    """A time as people write it: a date, or seconds from zero."""
+    if calendar:
+        return str(np.datetime64(nanoseconds, "ns").astype("datetime64[s]")) + "Z"
+    return f"{nanoseconds / cf.NANOSECONDS:g} s"
