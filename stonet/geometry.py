@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -19,6 +19,7 @@ Kind = Literal["plane", "sphere"]
 EARTH_RADIUS_KM = 6371.0088
 
 
+@runtime_checkable
 class Geometry(Protocol):
     """What the graph and the kernels need to know of a space."""
 

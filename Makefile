@@ -1,0 +1,61 @@
+# Everything a developer or a fresh machine needs; `make` alone lists it.
+# One .venv, two stamps in it: .runtime (what the demo needs) and .dev (tests, lint, types, docs too).
+# --no-compile halves the installation: Python compiles what it imports, when it imports it.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -qq --no-compile -c constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long lint types docs check clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.dev  ## create .venv with everything a developer needs
+
+demo: $(VENV)/.runtime  ## install what is needed, then simulate, train, score and plot on the embedded data
+	$(BIN)/stonet demo $(ARGS)
+
+test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
+	$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(VENV)/.dev  ## run the proofs that take minutes
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+lint: $(VENV)/.dev  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev  ## mypy, strict
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## build docs/_build; a warning is an error
+	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build
+
+check: lint types docs test  ## all that must pass before a change is proposed
+
+clean:  ## remove .venv, built docs and caches; runs/ stay
+	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find stonet tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip is the last file that venv writes: where it is missing, the environment was never finished.
+$(BIN)/pip:
+	@echo "stonet: creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch goes first and by its exact version: an open range would bring the CUDA build, gigabytes of it.
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "stonet: installing torch (200 MB)"
+	@$(INSTALL) torch
+	@echo "stonet: installing stonet and what it runs on"
+	@$(INSTALL) -e '.[ode]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "stonet: installing the developer's tools"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@

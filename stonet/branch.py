@@ -1,0 +1,247 @@
+r"""The branch of the decoder: what the past, near a query point, says of a future time.
+
+    AGG(x, t) = 1/|N(x)| sum_{x_j in N(x), t_s} xi(x - x_j, t - t_s) v_enc_{t_s}(x_j) + theta
+
+xi is a `rank` x d matrix from a network of the offset and the lag, in one of two forms: joint, one
+hidden layer over both, or separable, xi = diag(h(x - x_j)) u(t - t_s), where the sum over time is
+one matrix product per node and the sum over space touches `rank` numbers per edge. The mean is over
+neighbours, the sum over times; what is missing leaves both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import gelu, pad
+
+from stonet.config import ModelConfig
+from stonet.encoder import mlp
+from stonet.kernel import neighbour_sum
+from stonet.neighbours import Block, Neighbours
+
+WORKSPACE = 2**21  # floats of the largest temporary
+
+
+@dataclass(frozen=True)
+class Links:
+    """Query points and the nodes around them."""
+
+    position: Float[Tensor, "query m"]
+    neighbours: Neighbours
+    own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
+    among_nodes: Links | None = None  # the same for the nodes themselves, where a decoder needs it
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Links:
+        return Links(
+            self.position.to(device, dtype),
+            self.neighbours.to(device, dtype),
+            self.own.to(device),
+            None if self.among_nodes is None else self.among_nodes.to(device, dtype),
+        )
+
+
+class TimeKernel(nn.Module):
+    """u(dt): a matrix for every lag; per sample only where samples have times of their own."""
+
+    def __init__(self, latent: int, rank: int, hidden: int, horizon: int) -> None:
+        super().__init__()
+        self.horizon, self.shape = horizon, (latent, rank)
+        self.network = mlp(3, hidden, latent * rank)
+
+    def forward(
+        self, latent: Float[Tensor, "batch past node latent"], lags: Float[Tensor, "rows future past"]
+    ) -> Float[Tensor, "batch node future rank"]:
+        """sum over the past of u(t - t_s) v(x, t_s), by one product for all nodes and times."""
+        batch, past, nodes, width = latent.shape
+        scaled = lags / self.horizon
+        near = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps
+        seen = torch.stack([scaled, near, near.square()], dim=-1)
+        matrices = self.network(seen) / math.sqrt(past * width)
+        matrices = matrices.unflatten(-1, self.shape)  # rows future past latent rank
+        folded = matrices.permute(0, 2, 3, 1, 4).reshape(len(lags), past * width, -1)
+        by_node = latent.permute(0, 2, 1, 3).reshape(batch, nodes, past * width)
+        result = by_node @ (folded[0] if len(folded) == 1 else folded)
+        return result.view(batch, nodes, lags.shape[1], self.shape[1])
+
+
+class RevisedBranch(nn.Module):
+    """AGG before its activation; optionally with a term for the query point's own past."""
+
+    def __init__(self, edge: int, rank: int, horizon: int, config: ModelConfig) -> None:
+        super().__init__()
+        size = (config.latent, rank, config.hidden)
+        self.rank, self.horizon = rank, horizon
+        self.threshold = nn.Parameter(torch.zeros(rank))  # theta
+        self.own = TimeKernel(*size, horizon) if config.own_history else None
+        if config.separable:
+            self.time: TimeKernel | None = TimeKernel(*size, horizon)
+            self.space = mlp(edge, config.hidden, rank)
+        else:
+            self.time = None
+            self.place = nn.Linear(edge, config.hidden)
+            self.lag = nn.Linear(1, config.hidden, bias=False)
+            self.weight = nn.Parameter(
+                torch.randn(config.latent * config.hidden, rank) / math.sqrt(config.latent * config.hidden)
+            )
+            self.bias = nn.Parameter(torch.zeros(config.latent, rank))
+
+    def forward(
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        present: Bool[Tensor, "batch past node"] | None,
+        lags: Float[Tensor, "rows future past"],
+        links: Links,
+    ) -> Float[Tensor, "batch future query rank"]:
+        if present is not None:
+            latent = latent * present[..., None]
+        summed = self._separable(latent, lags, links) if self.time else self._joint(latent, lags, links)
+        result = summed / _mean_count(links.neighbours, present)[:, None, :, None] + self.threshold
+        if self.own is not None:
+            mine = pad(self.own(latent, lags), (0, 0, 0, 0, 0, 1))  # an empty row for queries without past
+            share = 1.0 if present is None else pad(_share(present), (0, 1), value=1.0)[:, :, None, None]
+            result = result + (mine / share).index_select(1, links.own).transpose(1, 2)
+        return result
+
+    def _separable(
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        lags: Float[Tensor, "rows future past"],
+        links: Links,
+    ) -> Float[Tensor, "batch future query rank"]:
+        assert self.time is not None
+        messages = self.time(latent, lags)  # batch node future rank
+        batch, nodes, future, rank = messages.shape
+        stacked = pad(messages.transpose(0, 1).reshape(nodes, batch * future, rank), (0, 0, 0, 0, 0, 1))
+        weights = [self.space(block.features) for block in links.neighbours.blocks]
+        summed = _WeightedSum.apply(stacked, links.neighbours, *weights)
+        return summed.view(-1, batch, future, rank).permute(1, 2, 0, 3)
+
+    def _joint(
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        lags: Float[Tensor, "rows future past"],
+        links: Links,
+    ) -> Float[Tensor, "batch future query rank"]:
+        batch, past, nodes, width = latent.shape
+        values = pad(latent.permute(2, 1, 0, 3), (0, 0, 0, 0, 0, 0, 0, 1))  # node past batch latent
+        distinct, which = torch.unique(lags, return_inverse=True)  # few where times are regular
+        by_lag = self.lag(distinct[:, None] / self.horizon)
+        pieces = [p for b in links.neighbours.blocks for p in _pieces(b, past * batch * width * 2)]
+        sums = [
+            torch.utils.checkpoint.checkpoint(
+                self._joint_block, values, by_lag, which, piece, use_reentrant=False
+            )
+            for piece in pieces
+        ]
+        rows = torch.cat([piece.rows for piece in pieces])
+        result = latent.new_zeros(len(links.own), batch, lags.shape[1], self.rank)
+        return result.index_copy(0, rows, torch.cat(sums)).permute(1, 2, 0, 3)
+
+    def _joint_block(
+        self,
+        values: Float[Tensor, "source past batch latent"],
+        by_lag: Float[Tensor, "lag hidden"],
+        which: Int[Tensor, "rows future past"],
+        block: Block,
+    ) -> Float[Tensor, "row batch future rank"]:
+        """sum_{j, s} reshape(W2 h + b2) v without a matrix per edge: outer products are summed first."""
+        rows, degree = block.index.shape
+        _, past, batch, width = values.shape
+        gathered = values.index_select(0, block.index.flatten()).view(rows, degree, past, batch, width)
+        hidden = gelu(self.place(block.features)[:, None] + by_lag[:, None])  # row lag degree hidden
+        samples, future, _ = which.shape
+        chosen = hidden.index_select(1, which.flatten())
+        chosen = chosen.view(rows, samples, future, past, degree, -1)
+        if samples == 1:  # all samples share their kernels
+            outer = torch.einsum("nktbd,nztkm->nbzdm", gathered, chosen[:, 0])
+        else:
+            outer = torch.einsum("nktbd,nbztkm->nbzdm", gathered, chosen)
+        plain = gathered.sum((1, 2)) @ self.bias  # row batch rank
+        return outer.flatten(-2) @ self.weight + plain[:, :, None]
+
+
+class FixedBranch(nn.Module):
+    """The paper's first branch: one weight for each node and input; it cannot take other points."""
+
+    def __init__(self, nodes: int, past: int, rank: int, latent: int) -> None:
+        super().__init__()
+        self.nodes, self.past = nodes, past
+        self.map = nn.Linear(past * nodes * latent, rank)
+
+    def forward(
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        present: Bool[Tensor, "batch past node"] | None,
+        lags: Float[Tensor, "rows future past"],
+        links: Links,
+    ) -> Float[Tensor, "batch 1 1 rank"]:
+        if present is not None:
+            latent = latent * present[..., None]
+        return self.map(latent.flatten(1))[:, None, None]
+
+
+class _WeightedSum(torch.autograd.Function):
+    """sum_j h_ij * p_j for rank-wise weights h; gathers again on the way back instead of keeping."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, neighbours: Neighbours, *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(values, *weights)
+        ctx.neighbours = neighbours
+        result = values.new_zeros(len(neighbours.count), *values.shape[1:])
+        for block, weight in zip(neighbours.blocks, weights, strict=True):
+            for start, piece in _numbered(block, values[0].numel()):
+                gathered = values.index_select(0, piece.index.flatten()).view(*piece.index.shape, *values.shape[1:])
+                part = weight[start : start + len(piece.rows), :, None]
+                result[piece.rows] = (gathered * part).sum(1)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
+        values, *weights = ctx.saved_tensors
+        d_values = torch.zeros_like(values)
+        d_weights = [torch.empty_like(weight) for weight in weights]
+        for block, weight, d_weight in zip(ctx.neighbours.blocks, weights, d_weights, strict=True):
+            for start, piece in _numbered(block, values[0].numel()):
+                flat, stop = piece.index.flatten(), start + len(piece.rows)
+                gradient = upstream[0].index_select(0, piece.rows)[:, None]
+                gathered = values.index_select(0, flat).view(*piece.index.shape, *values.shape[1:])
+                d_weight[start:stop] = (gathered * gradient).sum(2)
+                d_values.index_add_(0, flat, (gradient * weight[start:stop, :, None]).flatten(0, 1))
+        return d_values, None, *d_weights
+
+
+def _pieces(block: Block, width: int) -> list[Block]:
+    return [piece for _, piece in _numbered(block, width)]
+
+
+def _numbered(block: Block, width: int) -> list[tuple[int, Block]]:
+    """Pieces of a block small enough for the workspace, each with its first row."""
+    rows = max(1, WORKSPACE // max(1, width * block.index.shape[1]))
+    return [
+        (r, Block(block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]))
+        for r in range(0, len(block.rows), rows)
+    ]
+
+
+def _share(present: Bool[Tensor, "batch past node"]) -> Float[Tensor, "batch node"]:
+    """The share of a node's inputs that are there; 1 where none is, so that zero stays zero."""
+    share = present.float().mean(1)
+    return torch.where(share > 0, share, 1.0)
+
+
+def _mean_count(
+    neighbours: Neighbours, present: Bool[Tensor, "batch past node"] | None
+) -> Float[Tensor, "batch_or_1 query"]:
+    """|N(x)|, each neighbour counted by the share of its inputs that are there."""
+    if present is None:
+        return neighbours.count.clamp(min=1)[None]
+    count = neighbour_sum(present.to(neighbours.count.dtype).mean(1), neighbours)
+    return torch.where(count > 0, count, 1.0)

@@ -1,0 +1,76 @@
+"""Clock: from nanoseconds to what the networks see, computed in int64 and float64 before casting."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from stonet.errors import UsageError
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+YEAR = int(365.2425 * DAY)
+UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A data set's rhythm: the usual step, how many of them go in and come out."""
+
+    step: int  # nanoseconds
+    past: int  # frames in
+    horizon: int  # frames out
+    calendar: bool
+
+    @property
+    def features(self) -> int:
+        """How many calendar features a time has."""
+        return (2 if self.step < DAY else 1) if self.calendar else 0
+
+    @property
+    def daily(self) -> bool:
+        """Whether hours of a day can be told apart."""
+        return self.calendar and self.step <= DAY // 4
+
+    def calendar_features(self, times: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "... feature"]:
+        """Fractions of the year and of the day; nothing for a field without a calendar."""
+        year = (times % YEAR) / YEAR
+        day = (times % DAY) / DAY
+        stacked = np.stack([year, day], axis=-1)[..., : self.features]
+        return stacked.astype(np.float32)
+
+    def hour(self, times: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
+        """Hour of the day, 0 to 23; 0 throughout where there are no hours."""
+        return (times % DAY) // (3600 * SECOND) if self.daily else np.zeros_like(times)
+
+    def steps(self, nanoseconds: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "..."]:
+        """A time difference in usual steps."""
+        return (nanoseconds / self.step).astype(np.float32)
+
+
+def parse_duration(text: str) -> int:
+    """'90min', '1h30min', '12h', '0.005 s' in nanoseconds."""
+    pattern = r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h|d)"
+    parts = re.findall(pattern, text)
+    if not parts or re.sub(pattern, "", text).strip():
+        raise UsageError(
+            f"'{text}' is not a duration; write a number and a unit ({', '.join(UNITS)}), e.g. '12h' or '1h30min'."
+        )
+    return round(sum(float(number) * UNITS[unit] for number, unit in parts))
+
+
+def in_steps(length: int | str, step: int) -> int:
+    """A length in whole steps of `step` nanoseconds."""
+    if isinstance(length, str):
+        duration = parse_duration(length)
+        length = round(duration / step)
+        if length < 1 or abs(length * step - duration) > 0.01 * step:
+            raise UsageError(
+                f"A duration of {duration / SECOND:g} s is no whole number of the data's steps of {step / SECOND:g} s."
+            )
+    if length < 1:
+        raise UsageError(f"A length of {length} steps was asked for; expected at least 1.")
+    return length

@@ -1,0 +1,192 @@
+"""Configuration: four small frozen sections, read from TOML, strict about every key.
+
+A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. What was
+resolved travels inside the run folder.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stonet.errors import UsageError, unknown_name
+
+
+class Section(BaseModel):
+    """A group of settings; frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(Section):
+    """What is forecast from what. A length is a number of steps or a duration such as "6h"."""
+
+    past: int | str | None = None  # None: 12 steps, or a day where the data has a daily cycle
+    horizon: int | str = 12
+    stride: int = Field(1, ge=1)  # frames between the starts of two training windows
+    split: tuple[float, float, float] = (0.7, 0.1, 0.2)  # training, validation, test
+
+
+class GraphConfig(Section):
+    """The multipole graph. Radii are found for a mean degree (self included) unless given."""
+
+    levels: int = Field(3, ge=1, le=8)
+    seed: int = 2022  # of the random partition into levels
+    within_degree: float = Field(12.0, gt=0)
+    between_degree: float = Field(8.0, gt=0)
+    decoder_degree: float = Field(12.0, gt=0)
+    within_radii: tuple[float, ...] | None = None  # one for each level
+    between_radii: tuple[float, ...] | None = None  # one for each pair of neighbouring levels
+    decoder_radius: float | None = None
+
+
+class ModelConfig(Section):
+    """The network. The paper's symbol stands behind each name."""
+
+    latent: int = Field(32, ge=1)  # d
+    rank: int = Field(64, ge=1)  # branch and trunk outputs
+    hidden: int = Field(24, ge=1)  # hidden units of kappa and xi
+    parametric: int = Field(4, ge=1)  # outputs of a_t(x)
+    frequencies: int = Field(8, ge=1)  # d_t, sines and cosines of the time embedding
+    layers: int = Field(1, ge=1)  # of the encoder
+    kernel: Literal["full", "diag"] = "full"  # kappa: a d x d matrix, or its diagonal
+    decoder: Literal["revised", "literal", "fixed", "ode"] = "revised"
+    separable: bool = True  # xi(dx, dt) = h(dx) u(dt) instead of a joint network
+    terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
+    base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
+    sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
+    own_history: bool = True  # a term of the branch for the point's own past
+    linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
+    window_time: bool = False  # encoder sees the position in the window (then frames are not shared)
+
+
+class TrainConfig(Section):
+    """The optimisation."""
+
+    epochs: int = Field(20, ge=0)
+    steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
+    batch: int = Field(8, ge=1)  # windows in one step
+    run: int = Field(4, ge=1)  # consecutive windows that share frames within a batch
+    lr: float = Field(3e-3, gt=0)
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+    warmup: int = Field(20, ge=0)  # steps
+    clip: float = Field(5.0, gt=0)
+    alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
+    outage: float = Field(0.1, ge=0, lt=1)  # share of sensors hidden in a step, so gaps are practised
+    patience: int = Field(10, ge=1)  # epochs without improvement before stopping
+    validation_windows: int = Field(128, ge=1)
+    save_every: int = Field(100, ge=1)  # steps between resumable states
+    seed: int = 0
+
+
+class Config(Section):
+    """Everything that decides a run."""
+
+    model: str = "stonet"
+    data: DataConfig = DataConfig()
+    graph: GraphConfig = GraphConfig()
+    network: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {  # the paper's formula and nothing else; sizes after the authors' scripts
+        "data": {"past": 12},
+        "graph": {"within_degree": 20.0, "between_degree": 16.0, "decoder_degree": 13.0},
+        "network": {
+            "latent": 24,
+            "rank": 24,
+            "hidden": 64,
+            "frequencies": 12,
+            "separable": False,
+            "terms": 3,
+            "base": "none",
+            "sharp": False,
+            "own_history": False,
+            "linear_path": False,
+            "window_time": True,
+        },
+        "train": {"alpha": 0.5, "run": 1, "schedule": "step", "epochs": 100, "patience": 20, "outage": 0.0},
+    },
+    "tiny": {  # for tests and first looks: seconds on one core
+        "data": {"past": 6, "horizon": 4},
+        "graph": {"levels": 2, "within_degree": 6.0, "between_degree": 4.0, "decoder_degree": 5.0},
+        "network": {"latent": 8, "rank": 8, "hidden": 8, "parametric": 2, "frequencies": 2},
+        "train": {"epochs": 2, "steps": 6, "batch": 4, "run": 2, "validation_windows": 8},
+    },
+}
+
+
+def load_config(
+    preset: str = "default",
+    path: str | Path | None = None,
+    settings: Sequence[str] = (),
+) -> Config:
+    """A preset, then a TOML file's keys, then `section.key=value` settings; the last one wins."""
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    merged = PRESETS[preset]
+    if path is not None:
+        merged = _merge(merged, _read_toml(Path(path)))
+    for setting in settings:
+        merged = _merge(merged, _parse_setting(setting))
+    return make_config(merged)
+
+
+def make_config(values: Mapping[str, Any]) -> Config:
+    """Validate; a wrong key or value is an error that names the nearest valid key."""
+    _check_keys(values)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"Setting {where} = {first.get('input')!r} does not fit: {first['msg']}."
+        ) from None
+
+
+def _check_keys(values: Mapping[str, Any]) -> None:
+    for name, content in values.items():
+        if name not in Config.model_fields:
+            raise unknown_name("configuration section", name, Config.model_fields)
+        section = Config.model_fields[name].annotation
+        if isinstance(content, Mapping) and isinstance(section, type) and issubclass(section, Section):
+            for key in content:
+                if key not in section.model_fields:
+                    raise unknown_name(f"key in section '{name}':", key, section.model_fields)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"No configuration file '{path}'. Check the path given to --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"'{path}' is not valid TOML: {error}.") from None
+
+
+def _parse_setting(setting: str) -> dict[str, Any]:
+    """'train.lr=1e-3' as {"train": {"lr": 0.001}}; a bare word counts as text."""
+    key, equals, text = setting.partition("=")
+    parts = key.strip().split(".")
+    if not equals or len(parts) > 2 or not all(parts):
+        raise UsageError(f"Setting '{setting}' is not of the form section.key=value, e.g. train.lr=1e-3.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = None if text.strip().lower() == "none" else text.strip()
+    return {parts[0]: value} if len(parts) == 1 else {parts[0]: {parts[1]: value}}
+
+
+def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(first)
+    for key, value in second.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,80 @@
+"""Forecaster: what every model promises, from the paper's network to plain persistence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from stonet.geometry import Points
+from stonet.windows import Batch, Windows
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Nodes, where values are observed, and queries, where they are asked; made by a Forecaster.
+
+    `graph` and `links` are whatever that model needs to know of the nodes and of the queries.
+    """
+
+    graph: Any
+    links: Any
+    isolated: int = 0  # nodes or queries out of every radius, served by their nearest node
+
+
+@dataclass(frozen=True)
+class Output:
+    """A model's answer in normalised units."""
+
+    forecast: Float[Tensor, "batch future query channel"]
+    reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs, where trained
+
+
+class Forecaster(nn.Module, ABC):
+    """Past frames on some points in, values at any query points and times out.
+
+    It promises: windows of a batch do not influence each other; nothing after the issue time is
+    used; a missing value has no influence; the same arguments give the same answer.
+    """
+
+    inductive: bool = True  # whether it can be asked at points it was not trained on
+
+    @abstractmethod
+    def scene(self, nodes: Points, queries: Points | None = None) -> Scene:
+        """Prepare for values at `nodes` and questions at `queries` (None: at the nodes)."""
+
+    @abstractmethod
+    def encode(self, batch: Batch, scene: Scene) -> Any:
+        """What the past says; it does not depend on the queries."""
+
+    @abstractmethod
+    def decode(self, encoded: Any, batch: Batch, scene: Scene) -> Float[Tensor, "batch future query channel"]:
+        """The forecast at the scene's queries and the batch's lead times."""
+
+    def reconstruct(self, encoded: Any) -> Float[Tensor, "frame node channel"] | None:
+        """The inputs as the encoding tells them; None for models that have no such thing."""
+        return None
+
+    def forward(self, batch: Batch, scene: Scene) -> Output:
+        encoded = self.encode(batch, scene)
+        return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
+
+    def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        """Solve what needs no gradient, before training starts. Most models have nothing to solve."""
+        return None
+
+
+def masked_mae(
+    forecast: Float[Tensor, "*shape"],
+    truth: Float[Tensor, "*shape"],
+    mask: Bool[Tensor, "*shape"],
+    weight: Float[Tensor, "..."] | float = 1.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The weighted sum of |error| over observed values, and the sum of weights."""
+    counted = mask * weight
+    error = torch.where(mask, forecast - truth, 0.0).abs()
+    return (error * counted).sum(), counted.sum()

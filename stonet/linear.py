@@ -1,0 +1,308 @@
+r"""LinearBase: the closed-form linear operator that the network corrects.
+
+    u(x, t0 + lead) = sum_{lag, g} beta_{lead, hour}(lag, g) U_g(x, t0 - lag) + intercept
+
+U_0 is the point's own past; U_g for g > 0 are means of the other points' past under radial weights
+of growing width. beta solves a ridge regression, once pooled and once for each hour of the day,
+drawn towards the pooled one; between the fitted leads it is interpolated, so that any time can be
+asked. A point without a past uses a second beta, fitted as if points did not see their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from scipy.spatial import cKDTree
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
+
+from stonet.clock import Clock
+from stonet.geometry import Points
+from stonet.neighbours import same_place
+from stonet.windows import Batch, Windows
+
+WIDTHS = (0.7, 1.3, 2.6)  # of the radial weights, in mean spacings of the points
+NEAREST = 32  # neighbours that a weight reaches
+MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
+RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
+
+
+@dataclass(frozen=True)
+class RadialWeights:
+    """For every query: its nearest nodes (itself left out), and their weights of each width."""
+
+    index: Int[Tensor, "query near"]
+    weight: Float[Tensor, "width query near"]
+    own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> RadialWeights:
+        return RadialWeights(self.index.to(device), self.weight.to(device, dtype), self.own.to(device))
+
+
+def radial_weights(queries: Points, nodes: Points, spacing: float) -> RadialWeights:
+    """Gaussian weights of the distance for the nearest nodes; `spacing` sets the scale."""
+    near = min(NEAREST + 1, len(nodes))
+    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+    index = index.reshape(len(queries), near)
+    distance = queries.geometry.distance(queries.embedded[:, None], nodes.embedded[index])
+    itself = same_place(distance / spacing) > 0
+    own = np.where(itself[:, 0], index[:, 0], len(nodes))
+    relative = distance / (spacing * np.asarray(WIDTHS)[:, None, None])
+    floor = relative[:, :, min(1, near - 1)][:, :, None]  # nearest gets 1: no underflow far away
+    weight = np.where(itself, 0.0, np.exp(np.minimum(floor, relative) ** 2 - relative**2))
+    return RadialWeights(torch.from_numpy(index), torch.from_numpy(weight).float(), torch.from_numpy(own))
+
+
+def mean_spacing(nodes: Points) -> float:
+    """The mean distance to the nearest other point: the scale of the radial weights."""
+    if len(nodes) < 2:
+        return 1.0
+    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=2)
+    return max(float(distance[:, 1].mean()), 1e-9)
+
+
+class LinearBase(nn.Module):
+    """The fitted operator. Its coefficients are buffers: nothing here is trained by gradients.
+
+    Args:
+        clock: the data's step, past and horizon.
+        channels: of the field.
+        kind: "ridge" to be fitted, or "persistence": the last value, or the nearest neighbours' one.
+    """
+
+    own_weight: Tensor
+    far_weight: Tensor
+    spread: Tensor
+    spacing: Tensor
+
+    def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
+        super().__init__()
+        self.clock, self.channels = clock, channels
+        self.groups, self.hours = 1 + len(WIDTHS), 24 if clock.daily and kind == "ridge" else 1
+        shape = (self.hours, clock.horizon + 1, self._columns, channels)
+        self.register_buffer("own_weight", torch.zeros(shape))  # for points with a past
+        self.register_buffer("far_weight", torch.zeros(shape))  # for points without
+        self.register_buffer("spread", torch.ones(clock.horizon + 1, channels))  # of what is left over
+        self.register_buffer("spacing", torch.ones(()))
+        for channel in range(channels):  # persistence: the last value, lag 0, of group 0 or 1
+            self.own_weight[:, :, self._column(0, 0, channel), channel] = 1.0
+            self.far_weight[:, :, self._column(0, 1, channel), channel] = 1.0
+
+    @property
+    def _columns(self) -> int:
+        return self.clock.past * self.groups * self.channels + 1
+
+    def _column(self, lag: int, group: int, channel: int) -> int:
+        return (lag * self.groups + group) * self.channels + channel
+
+    def forward(self, batch: Batch, weights: RadialWeights) -> Float[Tensor, "batch future query channel"]:
+        """The linear forecast at the asked leads."""
+        seen, own = self._regressors(batch, weights)
+        between = self._between(batch.lead)  # rows future node-of-lead
+        hour = batch.hour % self.hours
+        forecast = [
+            torch.einsum("btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], seen)
+            for table in (self.own_weight, self.far_weight)
+        ]
+        return torch.where(own[:, None, :, None], forecast[0], forecast[1])
+
+    def scale(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future 1 channel"]:
+        """How large what is left over usually is, at these leads."""
+        return (self._between(lead) @ self.spread).clamp(min=1e-6)[:, :, None]
+
+    def _between(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future knot"]:
+        """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond the ends."""
+        last = self.clock.horizon
+        knots = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
+        if last < 3:
+            return _linear(lead, knots)
+        first = (lead.floor() - 1).clamp(0, last - 3)
+        t = (lead - first)[..., None]  # position among the four knots 0, 1, 2, 3
+        cubic = torch.cat(
+            [
+                -(t - 1) * (t - 2) * (t - 3) / 6,
+                t * (t - 2) * (t - 3) / 2,
+                -t * (t - 1) * (t - 3) / 2,
+                t * (t - 1) * (t - 2) / 6,
+            ],
+            dim=-1,
+        )
+        columns = first[..., None].long() + torch.arange(4, device=lead.device)
+        inside = torch.zeros(*lead.shape, last + 1, device=lead.device, dtype=lead.dtype)
+        inside.scatter_(-1, columns, cubic)
+        return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
+
+    def _regressors(
+        self, batch: Batch, weights: RadialWeights
+    ) -> tuple[Float[Tensor, "batch query column"], Bool[Tensor, "batch query"]]:
+        """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
+        values, known = self._on_lags(batch)  # batch lag node channel; batch node
+        size, lags, nodes, channels = values.shape
+        stacked = (values * known[:, None, :, None]).permute(2, 0, 1, 3).reshape(nodes, -1)
+        there = known.to(values.dtype).T.contiguous()  # node batch
+        groups = [torch.cat([stacked, stacked.new_zeros(1, stacked.shape[1])])[weights.own]]
+        for weight in weights.weight:
+            total = embedding_bag(weights.index, stacked, per_sample_weights=weight, mode="sum")
+            share = embedding_bag(weights.index, there, per_sample_weights=weight, mode="sum")
+            share = share.clamp(min=1e-12).repeat_interleave(lags * channels, dim=1)
+            groups.append(total / share)
+        grouped = torch.stack(groups).view(len(groups), -1, size, lags, channels)
+        columns = grouped.permute(2, 1, 3, 0, 4).flatten(2)  # batch query (lag group channel)
+        own = torch.cat([known, known.new_zeros(size, 1)], dim=1)[:, weights.own]
+        return torch.cat([columns, columns.new_ones(*columns.shape[:2], 1)], dim=-1), own
+
+    def _on_lags(
+        self, batch: Batch
+    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node"]]:
+        """Every node's past at the regular lags 0, 1, ...: gaps filled in time, linearly."""
+        values = batch.frames[batch.past]
+        regular = torch.arange(1 - self.clock.past, 1, device=values.device, dtype=values.dtype)
+        on_time = bool(((batch.lag - regular).abs() < 1e-3).all()) if batch.lag.shape[1] == len(regular) else False
+        if batch.observed is None and on_time:
+            everywhere = torch.ones(len(values), values.shape[2], dtype=torch.bool, device=values.device)
+            return values.flip(1), everywhere
+        observed = torch.ones_like(values, dtype=torch.bool) if batch.observed is None else batch.observed[batch.past]
+        filled = _interpolate(values, observed, batch.lag.expand(len(values), -1), regular.flip(0))
+        return filled, observed.any(1).all(-1)
+
+    @torch.no_grad()
+    def fit(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        """Solve for the coefficients; ridge and pull are chosen on the validation windows."""
+        self.spacing.fill_(mean_spacing(nodes))
+        weights = radial_weights(nodes, nodes, float(self.spacing))
+        moments = [self._moments(part, weights, len(nodes)) for part in (train, validation)]
+        self_columns = np.arange(self._columns)
+        alone = (self_columns // self.channels) % self.groups == 0
+        alone[-1] = False  # the intercept
+        for table, keep in ((self.own_weight, self_columns), (self.far_weight, self_columns[~alone])):
+            chosen, error = _best_ridge(*moments, keep)
+            table.zero_()
+            table[:, :, torch.from_numpy(keep)] = torch.from_numpy(chosen).float().permute(0, 2, 1, 3)
+            if table is self.own_weight:
+                self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
+
+    def _moments(self, windows: Windows, weights: RadialWeights, nodes: int) -> Moments:
+        """X'X, X'Y and Y'Y for every hour of the day."""
+        result = Moments.zeros(self.hours, self._columns, self.clock.horizon + 1, self.channels)
+        for batch, now, target, mask in _regression_batches(windows, nodes):
+            seen, own = self._regressors(batch, weights)
+            full = torch.cat([now[0][:, None], target], dim=1), torch.cat([now[1][:, None], mask], dim=1)
+            usable = own[:, :, None] & full[1].all(1)  # whole rows only: one X'X serves every lead
+            for hour in torch.unique(batch.hour % self.hours).tolist():
+                rows = (batch.hour % self.hours == hour)[:, None] & usable.all(-1)
+                x = seen[rows].double().numpy()
+                y = full[0].permute(0, 2, 1, 3)[rows].double().numpy()
+                result.add(hour, x, y)
+        return result
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums from which every ridge solution and its error follow."""
+
+    xx: Float64[np.ndarray, "hour column column"]
+    xy: Float64[np.ndarray, "hour column lead channel"]
+    yy: Float64[np.ndarray, "hour lead channel"]
+    count: Float64[np.ndarray, " hour"]
+
+    @staticmethod
+    def zeros(hours: int, columns: int, leads: int, channels: int) -> Moments:
+        return Moments(
+            np.zeros((hours, columns, columns)),
+            np.zeros((hours, columns, leads, channels)),
+            np.zeros((hours, leads, channels)),
+            np.zeros(hours),
+        )
+
+    def add(self, hour: int, x: Float64[np.ndarray, "row column"], y: Float64[np.ndarray, "row lead channel"]) -> None:
+        self.xx[hour] += x.T @ x
+        self.xy[hour] += np.einsum("rc,rld->cld", x, y, optimize=True)
+        self.yy[hour] += np.square(y).sum(0)
+        self.count[hour] += len(x)
+
+    def error(
+        self, beta: Float64[np.ndarray, "hour column lead channel"], keep: np.ndarray
+    ) -> Float64[np.ndarray, "lead channel"]:
+        """The mean squared error of these coefficients, from the sums alone."""
+        xx, xy = self.xx[:, keep][:, :, keep], self.xy[:, keep]
+        fitted = np.einsum("hcld,hce,held->ld", beta, xx, beta, optimize=True)
+        crossed = np.einsum("hcld,hcld->ld", beta, xy)
+        return (self.yy.sum(0) - 2 * crossed + fitted) / max(self.count.sum(), 1.0)
+
+
+def _best_ridge(
+    train: Moments, validation: Moments, keep: np.ndarray
+) -> tuple[Float64[np.ndarray, "hour column lead channel"], Float64[np.ndarray, "lead channel"]]:
+    """The coefficients that err least on validation, over all ridges and pulls."""
+    judge = validation if validation.count.sum() else train
+    xx, xy = train.xx[:, keep][:, :, keep], train.xy[:, keep]
+    hours, columns = xy.shape[:2]
+    size = np.trace(xx.sum(0)) / columns + 1e-12
+    best: tuple[float, np.ndarray, np.ndarray] | None = None
+    flat = xy.reshape(hours, columns, -1)
+    for ridge in RIDGES:
+        pooled = np.linalg.solve(xx.sum(0) + ridge * size * np.eye(columns), flat.sum(0))
+        for pull in PULLS if hours > 1 else PULLS[-1:]:
+            beta = np.repeat(pooled[None], hours, axis=0)
+            if hours > 1 and pull < PULLS[-1]:
+                grip = pull * size / hours * np.eye(columns)
+                beta = np.linalg.solve(xx + grip, flat + grip @ pooled)
+            shaped = beta.reshape(xy.shape)
+            error = judge.error(shaped, keep)
+            if best is None or float(error.mean()) < best[0]:
+                best = float(error.mean()), shaped, error
+    assert best is not None
+    return best[1], best[2]
+
+
+def _regression_batches(windows: Windows, nodes: int) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
+    """Windows by the dozen, with the values at the issue time and after it."""
+    chosen = windows.thin(max(64, MAX_ROWS // nodes))
+    size = max(1, 16_384 // nodes)
+    for start in range(0, len(chosen), size):
+        index = np.arange(start, min(start + size, len(chosen)))
+        last = torch.from_numpy(chosen.starts[index] + chosen.clock.past - 1)
+        yield chosen.inputs(index), (chosen.values[last], chosen.observed[last]), *chosen.targets(index)
+
+
+def _linear(lead: Float[Tensor, "rows future"], knots: Float[Tensor, " knot"]) -> Float[Tensor, "rows future knot"]:
+    """Hat functions; the outermost two continue as straight lines."""
+    last = len(knots) - 1
+    first = lead.floor().clamp(0, max(last - 1, 0))
+    t = (lead - first)[..., None]
+    here = (knots == first[..., None]).to(lead.dtype)
+    return here * (1 - t) + here.roll(1, -1) * t if last else here
+
+
+def _interpolate(
+    values: Float[Tensor, "batch past node channel"],
+    observed: Bool[Tensor, "batch past node channel"],
+    lag: Float[Tensor, "batch past"],
+    regular: Float[Tensor, " lag"],
+) -> Float[Tensor, "batch lag node channel"]:
+    """Linear in time between the observed values around each regular lag; constant beyond them."""
+    past = values.shape[1]
+    number = torch.arange(past, device=values.device)[None, :, None, None]
+    before = torch.where(observed, number, -1).cummax(1).values  # the last observed up to each input
+    after = torch.where(observed, number, past).flip(1).cummin(1).values.flip(1)
+    place = torch.searchsorted(lag.contiguous() + 1e-4, regular.expand(len(lag), -1).contiguous())
+    low = _pick(before, (place - 1).clamp(min=0), place[..., None, None] > 0, -1)
+    high = _pick(after, place.clamp(max=past - 1), place[..., None, None] < past, past)
+    low, high = torch.where(low < 0, high, low), torch.where(high >= past, low, high)
+    low, high = low.clamp(0, past - 1), high.clamp(0, past - 1)
+    times = lag[:, :, None, None].expand_as(values)
+    left, right = times.gather(1, low), times.gather(1, high)
+    gap = torch.where(right > left, right - left, 1.0)
+    t = ((regular[None, :, None, None] - left) / gap).clamp(0, 1)
+    return values.gather(1, low) * (1 - t) + values.gather(1, high) * t
+
+
+def _pick(table: Tensor, index: Tensor, valid: Tensor, otherwise: int) -> Tensor:
+    """table[b, index[b, l], node, channel], or `otherwise` where there is no such input."""
+    expanded = index[..., None, None].expand(-1, -1, *table.shape[2:])
+    return torch.where(valid, table.gather(1, expanded), otherwise)

@@ -1,0 +1,157 @@
+"""How good a forecast is: statistics of each value, metrics as functions of their masked means.
+
+A statistic (|e|, e², e, |e|/|y|; e = prediction - truth, y = truth) can be averaged over anything;
+a metric cannot. So statistics are summed, over batches and processes, and the metric is taken last:
+the RMSE is the root of the mean of all squares, never a mean of roots. Zero targets count in every
+metric but the MAPE, where they have no meaning. All sums are in float64 and in the data's units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from stonet.errors import DataError, StonetError, UsageError, unknown_name
+
+Record = dict[str, Any]  # keys: dataset, model, points, channel, lead, metric, value, seed
+STATISTICS = ("absolute", "squared", "error", "relative")
+METRICS: dict[str, Callable[[Mapping[str, float]], float]] = {
+    "mae": lambda mean: mean["absolute"],
+    "rmse": lambda mean: math.sqrt(mean["squared"]),
+    "mape": lambda mean: 100.0 * mean["relative"],
+    "bias": lambda mean: mean["error"],
+}
+
+
+class Statistics:
+    """Running sums and counts of each statistic, for each lead and channel."""
+
+    sums: Float64[Tensor, "statistic lead channel"]
+    counts: Int64[Tensor, "statistic lead channel"]
+
+    def __init__(self, leads: int, channels: int) -> None:
+        self.sums = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.float64)
+        self.counts = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.int64)
+
+    @torch.no_grad()
+    def add(
+        self,
+        prediction: Float[Tensor, "batch future node channel"],
+        truth: Float[Tensor, "batch future node channel"],
+        mask: Bool[Tensor, "batch future node channel"],
+    ) -> None:
+        """Count in the values where `mask` is True; whatever stands elsewhere has no influence."""
+        self._check_shapes(prediction, truth, mask)
+        error = torch.where(mask, prediction.double() - truth.double(), 0.0)
+        target = torch.where(mask, truth.double(), 0.0).abs()
+        relative = torch.where(target > 0, error.abs() / torch.where(target > 0, target, 1.0), 0.0)
+        values = torch.stack([error.abs(), error.square(), error, relative])
+        sums = values.sum(dim=(1, 3)).cpu()  # (statistic, lead, channel)
+        if not sums.isfinite().all():
+            broken = int((~values.isfinite()).any(dim=0).sum())
+            raise StonetError(
+                f"{broken} of {int(mask.sum())} observed values have no finite error: the forecast "
+                "(or the truth, if its mask is wrong) holds NaN or infinity. Has training diverged?"
+            )
+        self.sums += sums
+        self.counts += torch.stack([mask, mask, mask, target > 0]).sum(dim=(1, 3)).cpu()
+
+    def merge(self, other: Statistics) -> None:
+        """Count in all that the other has counted."""
+        if other.sums.shape != self.sums.shape:
+            raise DataError(
+                f"Statistics of {tuple(other.sums.shape[1:])} (leads, channels) cannot be merged "
+                f"into statistics of {tuple(self.sums.shape[1:])}."
+            )
+        self.sums += other.sums
+        self.counts += other.counts
+
+    def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
+        """One metric over one lead and channel (positions, from 0) or over all of them (None).
+
+        NaN where nothing was observed.
+        """
+        if metric not in METRICS:
+            raise unknown_name("metric", metric, METRICS)
+        leads = slice(None) if lead is None else [lead]
+        channels = slice(None) if channel is None else [channel]
+        sums = self.sums[:, leads][:, :, channels].sum(dim=(1, 2))
+        counts = self.counts[:, leads][:, :, channels].sum(dim=(1, 2))
+        return METRICS[metric](dict(zip(STATISTICS, (sums / counts).tolist(), strict=True)))
+
+    def records(
+        self,
+        dataset: str,
+        model: str,
+        points: Literal["seen", "unseen", "unseen-no-history"],
+        channels: Sequence[str],
+        seed: int,
+    ) -> list[Record]:
+        """Everything as tidy records: each channel (and "all" of several), each lead and "all".
+
+        Leads count from 1; `value` is None, which JSON has and NaN it has not, if nothing was
+        observed.
+        """
+        num_leads, num_channels = self.sums.shape[1:]
+        if len(channels) != num_channels:
+            raise DataError(f"{len(channels)} channel names for {num_channels} channels.")
+        names: dict[str, int | None] = {"all": None} if num_channels > 1 else {}
+        names |= {name: i for i, name in enumerate(channels)}
+        leads: dict[str | int, int | None] = {"all": None} | {i + 1: i for i in range(num_leads)}
+        return [
+            {
+                "dataset": dataset,
+                "model": model,
+                "points": points,
+                "channel": name,
+                "lead": lead,
+                "metric": metric,
+                "value": None if math.isnan(value := self.value(metric, row, column)) else value,
+                "seed": seed,
+            }
+            for name, column in names.items()
+            for lead, row in leads.items()
+            for metric in METRICS
+        ]
+
+    def _check_shapes(self, prediction: Tensor, truth: Tensor, mask: Tensor) -> None:
+        """Refuse what would broadcast, and so score something else than was meant."""
+        leads, channels = self.sums.shape[1:]
+        shapes = [tuple(tensor.shape) for tensor in (prediction, truth, mask)]
+        batch, _, nodes, _ = shapes[0] if len(shapes[0]) == 4 else (-1,) * 4
+        if any(shape != (batch, leads, nodes, channels) for shape in shapes):
+            raise DataError(
+                f"Prediction, truth and mask have shapes {', '.join(map(str, shapes))}; expected "
+                f"(batch, {leads}, node, {channels}) of all three, meaning {leads} leads and "
+                f"{channels} channels."
+            )
+
+
+def deviation(seen_mae: float, unseen_mae: float) -> float:
+    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0."""
+    return 100.0 * (unseen_mae - seen_mae) / seen_mae if seen_mae else math.nan
+
+
+def find(records: Sequence[Record], /, **conditions: object) -> float:
+    """The value of the one record that meets all conditions; NaN where nothing was observed.
+
+    Example: `find(records, model="stonet", points="seen", metric="mae", lead="all")`.
+    """
+    found = [r for r in records if all(r[key] == value for key, value in conditions.items())]
+    if len(found) != 1:
+        keys = ("dataset", "model", "points", "channel", "lead", "metric", "seed")
+        differ = [key for key in keys if len({record[key] for record in found}) > 1]
+        remedy = f"They differ in: {', '.join(differ)}." if found else _choices(records, conditions)
+        raise UsageError(f"{len(found)} records meet {conditions}; expected one. {remedy}")
+    value = found[0]["value"]
+    return math.nan if value is None else float(value)
+
+
+def _choices(records: Sequence[Record], conditions: Mapping[str, object]) -> str:
+    have = {key: sorted({str(record[key]) for record in records}) for key in conditions}
+    return "There are: " + "; ".join(f"{key} {', '.join(names)}" for key, names in have.items())

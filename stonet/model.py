@@ -1,0 +1,176 @@
+r"""STONet: lift, encode, decode, project. The paper's figure.
+
+    v_t = P(u_t)                          lift                 every frame by itself
+    v_enc_t = K_{a_t} v_t                 encode               graph kernels on multipole levels
+    v_dec(x, t) = G(v_enc)(x, t)          decode               branch x trunk at any x and t
+    u(x, t) = base(x, t) + P'(v_dec)      project              base: the closed-form linear operator
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from stonet.branch import Links
+from stonet.clock import Clock
+from stonet.config import Config, GraphConfig
+from stonet.decoder import build_decoder
+from stonet.encoder import MultipoleEncoder
+from stonet.errors import UsageError
+from stonet.forecaster import Forecaster, Scene
+from stonet.geometry import Points
+from stonet.linear import LinearBase, RadialWeights, radial_weights
+from stonet.multipole import MultipoleGraph, Radii, assign_levels, build_graph, find_radii, levels_for
+from stonet.neighbours import Describe, edge_width, same_place, within_radius
+from stonet.windows import Batch, Windows
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """The encoder's side of a scene."""
+
+    multipole: MultipoleGraph
+    position: Float[Tensor, "node m"]
+
+
+@dataclass(frozen=True)
+class QueryLinks:
+    """The decoder's side of a scene."""
+
+    decoder: Links
+    radial: RadialWeights | None
+
+
+class STONetwork(Forecaster):
+    """The spatio-temporal operator network, for any number of points.
+
+    Args:
+        config: sizes and choices; its graph section must hold resolved radii (`resolve_graph`).
+        clock: the data's step, past and horizon.
+        channels: of the field.
+        nodes: the training points. They fix the levels, the radii and the scale of coordinates,
+            but no parameter belongs to any of them (save in the "fixed" decoder).
+    """
+
+    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+        super().__init__()
+        network, graph = config.network, config.graph
+        self.nodes, self.network, self.channels = nodes, network, channels
+        self.inductive = network.decoder != "fixed"
+        self.levels = assign_levels(nodes, graph.levels, graph.seed)
+        self.radii = find_radii(nodes, self.levels, graph)
+        self.describe: Describe = "sharp" if network.sharp else "offset"
+        self.centre, self.span = _box(nodes)
+
+        dimension = nodes.geometry.dimension
+        features = clock.features + int(network.window_time)
+        flags = channels if channels > 1 else 0  # which channels of a point are there
+        self.lift = nn.Linear(channels + flags, network.latent)  # P
+        self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
+        edge = edge_width(self.describe, dimension)
+        self.decoder = build_decoder(
+            dimension, clock.features, edge, clock.past, clock.horizon, len(nodes), network
+        )
+        self.project = nn.Linear(network.latent, channels)  # P'
+        nn.init.zeros_(self.project.bias)
+        self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
+
+    def scene(self, nodes: Points, queries: Points | None = None) -> Scene:
+        """New points join level 0; training points keep their level (all new: a new partition)."""
+        if nodes.kind != self.nodes.kind:
+            raise UsageError(
+                f"The model was trained on a {self.nodes.kind}, the data lie on a {nodes.kind}. "
+                "Give coordinates of the same kind."
+            )
+        if not self.inductive and nodes != self.nodes:
+            raise UsageError(
+                f"The 'fixed' decoder has one weight for each of its {len(self.nodes)} training points "
+                "and cannot take others. Train with network.decoder=revised for new points."
+            )
+        level = levels_for(nodes, self.nodes, self.levels)
+        multipole = build_graph(nodes, level, self.radii, "sharp" if self.network.sharp else "nothing")
+        decoder = self._links(nodes if queries is None else queries, nodes)
+        if self.network.decoder == "ode":
+            among = decoder if queries is None else self._links(nodes, nodes)
+            decoder = Links(decoder.position, decoder.neighbours, decoder.own, among)
+        radial = None
+        if self.base is not None:
+            radial = radial_weights(nodes if queries is None else queries, nodes, float(self.base.spacing))
+        device, dtype = self.lift.weight.device, self.lift.weight.dtype
+        graph = NodeGraph(multipole.to(device, dtype), self._position(nodes).to(device, dtype))
+        links = QueryLinks(decoder.to(device, dtype), radial and radial.to(device, dtype))
+        return Scene(graph, links, multipole.isolated + decoder.neighbours.isolated)
+
+    def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "frame node latent"]:
+        """v_enc of every distinct frame of the batch."""
+        seen = batch.frames
+        if self.channels > 1:
+            flags = torch.ones_like(seen) if batch.observed is None else batch.observed.to(seen.dtype)
+            seen = torch.cat([seen, flags], dim=-1)
+        lifted = self.lift(seen)
+        graph: NodeGraph = scene.graph
+        return self.encoder(lifted, batch.frame_time, graph.position, batch.present, graph.multipole)
+
+    def decode(
+        self, encoded: Float[Tensor, "frame node latent"], batch: Batch, scene: Scene
+    ) -> Float[Tensor, "batch future query channel"]:
+        """P'(v_dec), on top of the base where there is one."""
+        links: QueryLinks = scene.links
+        present = None if batch.present is None else batch.present[batch.past]
+        decoded = self.decoder(
+            encoded[batch.past], present, batch.lag, batch.lead, batch.future_time, links.decoder
+        )
+        forecast = self.project(decoded)
+        if self.base is None or links.radial is None:
+            return forecast
+        with torch.no_grad():
+            ground = self.base(batch, links.radial)
+        return ground + self.base.scale(batch.lead) * forecast
+
+    def reconstruct(self, encoded: Float[Tensor, "frame node latent"]) -> Float[Tensor, "frame node channel"]:
+        """P'(v_enc): the inputs, as far as the encoding keeps them."""
+        return self.project(encoded)
+
+    def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        if self.base is not None and self.network.base == "ridge":
+            self.base.fit(train, validation, nodes)
+
+    def _links(self, queries: Points, nodes: Points) -> Links:
+        neighbours = within_radius(queries, nodes, self.radii.decoder, self.describe)
+        return Links(self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes)))
+
+    def _position(self, points: Points) -> Float[Tensor, "point m"]:
+        """Coordinates of order one: unit vectors on a sphere, the training points' box on a plane."""
+        return torch.from_numpy((points.embedded - self.centre) / self.span).float()
+
+
+def own_nodes(queries: Points, nodes: Points) -> np.ndarray:
+    """For every query the node that lies in the same place, or the number of nodes."""
+    from scipy.spatial import cKDTree
+
+    distance, index = cKDTree(nodes.embedded).query(queries.embedded)
+    return np.where(same_place(distance) > 0, index, len(nodes)).astype(np.int64)
+
+
+def resolve_graph(config: Config, nodes: Points) -> Config:
+    """The configuration with radii found for these points, and no more levels than they can fill."""
+    graph = config.graph
+    fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
+    graph = graph.model_copy(update={"levels": fewer})
+    radii: Radii = find_radii(nodes, assign_levels(nodes, fewer, graph.seed), graph)
+    resolved = GraphConfig(
+        **graph.model_dump()
+        | {"within_radii": radii.within, "between_radii": radii.between, "decoder_radius": radii.decoder}
+    )
+    return config.model_copy(update={"graph": resolved})
+
+
+def _box(nodes: Points) -> tuple[np.ndarray, float]:
+    if nodes.kind == "sphere":
+        return np.zeros(3), 1.0
+    low, high = nodes.embedded.min(0), nodes.embedded.max(0)
+    return (low + high) / 2, max(float((high - low).max()) / 2, 1e-12)

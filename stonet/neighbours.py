@@ -1,0 +1,168 @@
+"""Who is near whom: epsilon-balls by a k-d tree, kept as degree-sorted padded blocks.
+
+Padding points at one extra, always empty source row, so no operator needs to know of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, Int64
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from stonet.geometry import Points
+
+BLOCK = 256  # targets in a block: small enough for the cache, large enough for the GEMM
+SLACK = 1e-12  # relative; d(x, y) <= radius is inclusive, as in the paper
+Describe = Literal["nothing", "offset", "sharp"]  # what the kernels see of an edge
+
+
+@dataclass(frozen=True)
+class Block:
+    """Targets of similar degree with their neighbours."""
+
+    rows: Int[Tensor, " row"]  # positions among the targets
+    index: Int[Tensor, "row degree"]  # sources; padding = number of sources
+    features: Float[Tensor, "row degree feature"]  # of each edge; zero where padded
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+        return Block(self.rows.to(device), self.index.to(device), self.features.to(device, dtype))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """N(x) for every target x: which sources lie within the radius."""
+
+    blocks: tuple[Block, ...]
+    count: Float[Tensor, " target"]  # |N(x)|
+    num_sources: int
+    isolated: int  # targets with an empty ball, given their nearest source instead
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Neighbours:
+        blocks = tuple(block.to(device, dtype) for block in self.blocks)
+        return Neighbours(blocks, self.count.to(device, dtype), self.num_sources, self.isolated)
+
+    def edges(self) -> tuple[Int[Tensor, " edge"], Int[Tensor, " edge"]]:
+        """(target, source) of every edge, by target: the plain list that tests and peers read."""
+        targets = torch.cat([b.rows[:, None].expand_as(b.index).flatten() for b in self.blocks])
+        sources = torch.cat([b.index.flatten() for b in self.blocks])
+        real = sources < self.num_sources
+        targets, sources = targets[real], sources[real]
+        order = torch.argsort(targets, stable=True)
+        return targets[order], sources[order]
+
+
+def within_radius(
+    targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
+) -> Neighbours:
+    """All sources with d(x, x_j) <= radius for each target x; the nearest one if there is none."""
+    target, source = pairs_within(targets, sources, radius)
+    degree = np.bincount(target, minlength=len(targets))
+    empty = np.flatnonzero(degree == 0)
+    if len(empty) and len(sources):
+        _, nearest = cKDTree(sources.embedded).query(targets.embedded[empty])
+        target = np.concatenate([target, empty])
+        source = np.concatenate([source, nearest])
+        degree[empty] = 1
+    order = np.argsort(target, kind="stable")
+    edges = target[order], source[order]
+    described = edge_features(targets, sources, *edges, radius, describe)
+    blocks = _blocks(*edges, described, degree, len(sources))
+    return Neighbours(blocks, torch.from_numpy(degree).float(), len(sources), len(empty))
+
+
+def pairs_within(
+    targets: Points, sources: Points, radius: float
+) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"]]:
+    """(target, source) of all pairs within the radius, inclusive."""
+    if not len(targets) or not len(sources):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    geometry = targets.geometry
+    reach = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # a little wide; the exact test follows
+    near = cKDTree(sources.embedded).query_ball_point(targets.embedded, reach, return_sorted=True)
+    lengths = np.fromiter((len(row) for row in near), np.int64, len(near))
+    target = np.repeat(np.arange(len(targets)), lengths)
+    source = np.concatenate([np.asarray(row, dtype=np.int64) for row in near]).astype(np.int64)
+    exact = geometry.distance(targets.embedded[target], sources.embedded[source])
+    keep = exact <= radius * (1 + SLACK)
+    return target[keep], source[keep]
+
+
+def edge_features(
+    targets: Points,
+    sources: Points,
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    radius: float,
+    describe: Describe,
+) -> Float64[np.ndarray, "edge feature"]:
+    """"offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance
+    and its square, all over the radius, and whether x_j is x itself.
+    """
+    geometry = targets.geometry
+    x, y = targets.embedded[target], sources.embedded[source]
+    if describe != "sharp":
+        return x - y if describe == "offset" else np.zeros((len(target), 0))
+    distance = geometry.distance(x, y)[:, None] / radius
+    offset = geometry.offset(x, y) / radius
+    return np.concatenate([offset, distance, distance**2, same_place(distance)], axis=1)
+
+
+def edge_width(describe: Describe, dimension: int) -> int:
+    """How many features an edge has."""
+    return {"nothing": 0, "offset": dimension, "sharp": 5}[describe]
+
+
+def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """1 where two points are one (no more apart than rounding), else 0."""
+    return (distance <= 1e-9).astype(np.float64)
+
+
+def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
+    """The smallest radius that gives the targets `degree` sources on average."""
+    if not len(targets) or not len(sources):
+        return 1.0
+    trees = cKDTree(targets.embedded), cKDTree(sources.embedded)
+    wanted = min(degree, len(sources)) * len(targets)
+    low, high = 0.0, _extent(targets, sources)
+    for _ in range(60):  # bisection to the last bit that matters
+        middle = (low + high) / 2
+        enough = trees[0].count_neighbors(trees[1], targets.geometry.chord(middle)) >= wanted
+        low, high = (low, middle) if enough else (middle, high)
+    return max(high, 1e-12)
+
+
+def _extent(targets: Points, sources: Points) -> float:
+    if np.isfinite(targets.geometry.diameter):
+        return targets.geometry.diameter
+    both = np.concatenate([targets.embedded, sources.embedded])
+    return float(np.linalg.norm(np.ptp(both, axis=0))) * (1 + 1e-9)
+
+
+def _blocks(
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    features: Float64[np.ndarray, "edge feature"],
+    degree: Int64[np.ndarray, " target"],
+    num_sources: int,
+) -> tuple[Block, ...]:
+    """Targets sorted by degree, cut into blocks, each padded to its own largest degree."""
+    start = np.concatenate([[0], np.cumsum(degree)])
+    by_degree = np.argsort(degree, kind="stable")
+    blocks = []
+    for first in range(0, len(degree), BLOCK):
+        rows = by_degree[first : first + BLOCK]
+        width = max(int(degree[rows].max()), 1)
+        slot = start[rows][:, None] + np.arange(width)
+        real = np.arange(width) < degree[rows][:, None]
+        slot = np.where(real, slot, 0)
+        index = np.where(real, source[slot], num_sources) if len(source) else np.full(slot.shape, num_sources)
+        described = np.where(real[..., None], features[slot], 0.0) if len(source) else np.zeros((*slot.shape, features.shape[1]))
+        blocks.append(
+            Block(torch.from_numpy(rows), torch.from_numpy(index), torch.from_numpy(described).float())
+        )
+    return tuple(blocks)

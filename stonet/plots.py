@@ -1,0 +1,436 @@
+"""Pictures of fields and of scores: maps, series, error by lead, training curves.
+
+Each function takes Fields or tidy records and returns a matplotlib Figure; none touches pyplot or
+any other global state, so they may be called from threads, servers and notebooks alike. Maps
+interpolate linearly between the points, which invents no extremes; grey is where nothing is known.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from matplotlib import tri
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from stonet.cf import NANOSECONDS
+from stonet.errors import DataError, UsageError
+from stonet.field import Field
+from stonet.geometry import Kind, Points
+from stonet.metrics import Record
+
+DPI = 150
+PALETTE = (  # Okabe and Ito's colours, then three of Tol's; first for models, in order
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#882255", "#999999", "#999933"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+STYLES: dict[str, Any] = {"seen": "-", "unseen": "--", "unseen-no-history": ":"}
+VALUES, ERRORS = "viridis", "RdBu_r"  # both safe for the colour-blind
+DURATIONS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+
+
+def snapshots(
+    truth: Field,
+    forecast: Field,
+    leads: Sequence[int],
+    channel: int = 0,
+    nodes: Points | None = None,
+    title: str = "",
+) -> Figure:
+    """Maps of truth, forecast and error (forecast - truth), one column for each lead.
+
+    Args:
+        truth: what came; on the forecast's points and times.
+        forecast: what was forecast.
+        leads: positions in the time axis, from 0.
+        channel: position of the channel to show.
+        nodes: the sensors, drawn as dots.
+        title: stands above all.
+    """
+    _check_alike(truth, forecast, leads)
+    name, unit = forecast.channels[channel], forecast.units[channel]
+    real, guess = (_known(field, channel)[list(leads)] for field in (truth, forecast))
+    error = guess - real  # (lead, node), NaN where either is
+    scale = _robust(real if np.isfinite(real).any() else guess)
+    mistake = _symmetric(error)
+    sheet = _Sheet.of(forecast.points)
+    width, height = sheet.panel()
+    size = (2.1 + width * len(leads), 1.3 + height * 3 + (0.3 if title else 0.0))
+    figure = Figure(figsize=size, dpi=DPI, layout="compressed")
+    grid = figure.subplots(3, len(leads), sharex=True, sharey=True, squeeze=False)
+    for row, (label, values) in enumerate(
+        {"truth": real, "forecast": guess, "error": error}.items()
+    ):
+        look = (mistake, ERRORS) if label == "error" else (scale, VALUES)
+        for axes, frame in zip(grid[row], values, strict=True):
+            sheet.draw(axes, forecast.points, frame, *look)
+            if nodes is not None:
+                axes.plot(*sheet.place(nodes).T, ".", color="black", markersize=2.5)
+        grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{sheet.axes[1]}", fontsize=11)
+    for column, lead in enumerate(leads):
+        grid[0, column].set_title(_lead_label(forecast, lead), fontsize=12)
+        grid[2, column].set_title(_mean_label(error[column], unit), fontsize=11)
+        grid[2, column].set_xlabel(sheet.axes[0], fontsize=11)
+    shown = np.concatenate([real, guess])
+    _colour_bar(figure, grid[:2], shown, scale, VALUES, _quantity(name, unit), height)
+    _colour_bar(figure, grid[2:], error, mistake, ERRORS, _quantity("error", unit), height)
+    if title:
+        figure.suptitle(title, fontsize=14)
+    return figure
+
+
+def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -> Figure:
+    """One line for each model and kind of points: the metric over the lead, averaged over seeds.
+
+    Several channels are shown by their "all"; where there are several seeds, a band spans them.
+    """
+    lines = _lines(records, metric)
+    models = list(dict.fromkeys(model for model, _ in lines))
+    figure, axes = _canvas("lead (steps)", metric.upper() + " (%)" * (metric == "mape"), title)
+    ends: dict[str, tuple[float, str, str]] = {}
+    for (model, points), by_lead in lines.items():
+        rank, leads = models.index(model), sorted(by_lead)
+        colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
+        mean = np.array([np.mean(by_lead[lead]) for lead in leads])
+        (line,) = axes.plot(leads, mean, STYLES[points], color=colour, label=f"{model}, {points}")
+        line.set(marker=marker, markersize=4, linewidth=1.8)
+        if any(len(by_lead[lead]) > 1 for lead in leads):
+            low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
+            axes.fill_between(leads, low, high, color=colour, alpha=0.15, linewidth=0)
+        if model not in ends and np.isfinite(mean).any():
+            ends[model] = (float(mean[np.isfinite(mean)][-1]), colour, marker)
+    if metric == "bias":
+        axes.axhline(0.0, color="0.4", linewidth=1.0)
+    else:
+        axes.set_ylim(bottom=0.0)
+    _name_ends(axes, ends)
+    kinds = [kind for kind in STYLES if any(points == kind for _, points in lines)]
+    handles = [Line2D([], [], color="0.3", linestyle=STYLES[kind], label=kind) for kind in kinds]
+    axes.legend(handles=handles, title="points", alignment="left", frameon=False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def training_curve(history: list[dict[str, Any]], title: str = "") -> Figure:
+    """Training and validation loss over the steps, the best validation marked.
+
+    Args:
+        history: entries {"step": int, "train": float, "validation": float}; None where not taken.
+        title: stands above.
+    """
+    if not history:
+        raise DataError("The history is empty: no step of training has been recorded yet.")
+    figure, axes = _canvas("step", "loss", title)
+    step = np.array([entry["step"] for entry in history])
+    names = ("train", "validation")
+    losses = np.array([[entry.get(name) for entry in history] for name in names], dtype=np.float64)
+    for name, loss, colour in zip(names, losses, PALETTE[:2], strict=True):
+        known = np.isfinite(loss)
+        axes.plot(step[known], loss[known], color=colour, linewidth=1.8, label=name)
+    known = np.isfinite(losses)
+    if known[1].any():
+        best = int(np.nanargmin(np.where(known[1], losses[1], np.nan)))
+        label = f"best validation: {losses[1, best]:.4g} at step {step[best]}"
+        axes.plot(step[best], losses[1, best], "*", color=PALETTE[2], markersize=14, label=label)
+    if known.any() and 0 < 10 * losses[known].min() < losses[known].max():
+        axes.set_yscale("log")
+    axes.legend(frameon=False)
+    return figure
+
+
+def series(
+    past: Field,
+    forecast: Field,
+    node: int,
+    truth: Field | None = None,
+    channel: int = 0,
+    title: str = "",
+) -> Figure:
+    """One point in time: what was known, what was forecast and, if given, what came.
+
+    Args:
+        past: the observations before; may lack the point, then no past is drawn.
+        forecast: the forecast.
+        node: position of the point in `forecast.points`.
+        truth: what came; may lack the point as well.
+        channel: position of the channel to show.
+        title: stands above; the point's name by default.
+    """
+    quantity = _quantity(forecast.channels[channel], forecast.units[channel])
+    clock = "time (UTC)" if forecast.calendar else "time (s)"
+    figure, axes = _canvas(clock, quantity, title or f"point {forecast.points.names[node]}")
+    looks: list[tuple[str, Field | None, dict[str, Any]]] = [
+        ("past", past, {"color": "0.2", "linewidth": 1.8}),
+        ("truth", truth, {"color": "0.2", "linewidth": 1.2, "linestyle": "--"}),
+        ("forecast", forecast, {"color": PALETTE[1], "linewidth": 2.2}),
+    ]
+    for name, field, look in looks:
+        if field is None:
+            continue
+        same = (field.points.coordinates == forecast.points.coordinates[node]).all(axis=1)
+        if same.any():
+            values = _known(field, channel)[:, same.argmax()]
+            axes.plot(_clock(field.times, field.calendar), values, marker=".", label=name, **look)
+    if forecast.reference_time is not None:
+        now = _clock(np.array([forecast.reference_time]), forecast.calendar)[0]
+        axes.axvline(now, color="0.5", linewidth=1.0, linestyle=":")
+    if forecast.calendar:
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes.legend(frameon=False)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file, at 150 dots per inch."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """The flat sheet a map is drawn on: the plane itself, or longitude by latitude.
+
+    The sphere is cut in the middle of the widest range of longitudes without a point, so that no
+    region is torn; points all around the globe are cut at the date line and repeated beyond it.
+    """
+
+    kind: Kind
+    west: float  # the longitude where the sphere is cut
+    whole: bool  # whether the points go all around the globe
+    box: tuple[float, float, float, float]  # west, east, south, north
+
+    @staticmethod
+    def of(points: Points) -> _Sheet:
+        west, whole = -180.0, False
+        if points.kind == "sphere":
+            around = np.unique(np.remainder(points.coordinates[:, 1], 360.0))
+            gaps = np.diff(around, append=around[0] + 360.0)
+            whole = bool(gaps.max() < 45.0)
+            middle = float(around[gaps.argmax()] + gaps.max() / 2.0)
+            west = -180.0 if whole else math.remainder(middle, 360.0)
+        x, y = _Sheet(points.kind, west, whole, (0.0, 1.0, 0.0, 1.0)).place(points).T
+        margin = 0.03 * (float(max(np.ptp(x), np.ptp(y))) or 1.0)
+        east_west = (-180.0, 180.0) if whole else (float(x.min()) - margin, float(x.max()) + margin)
+        box = (*east_west, float(y.min()) - margin, float(y.max()) + margin)
+        return _Sheet(points.kind, west, whole, box)
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        return ("x", "y") if self.kind == "plane" else ("longitude", "latitude")
+
+    @property
+    def stretch(self) -> float:
+        """How much longer a unit of y is drawn than one of x: 1 / cos(latitude) for regions."""
+        if self.kind == "plane" or self.whole:
+            return 1.0
+        return 1.0 / max(math.cos(math.radians((self.box[2] + self.box[3]) / 2.0)), 0.2)
+
+    def panel(self) -> tuple[float, float]:
+        """Width and height in inches that suit the region's shape."""
+        ratio = self.stretch * (self.box[3] - self.box[2]) / (self.box[1] - self.box[0])
+        width = 3.2 if self.whole else 2.5
+        return (width, max(width * ratio, 1.0)) if ratio < 1.1 else (max(2.7 / ratio, 1.3), 2.7)
+
+    def place(self, points: Points) -> Float64[np.ndarray, "node 2"]:
+        """x, y on the sheet."""
+        if points.kind != self.kind:
+            raise DataError(f"Points on a {points.kind} cannot be drawn on a map of a {self.kind}.")
+        if self.kind == "plane":
+            return points.coordinates
+        lat, lon = points.coordinates.T
+        return np.stack([np.remainder(lon - self.west, 360.0) + self.west, lat], axis=1)
+
+    def draw(
+        self,
+        axes: Axes,
+        points: Points,
+        values: Float64[np.ndarray, " node"],
+        scale: Normalize,
+        colours: str,
+    ) -> None:
+        """A smooth map of the values that are not NaN; dots where they span no surface."""
+        known = np.isfinite(values)
+        place, values = self.place(points)[known], values[known]
+        if self.whole:  # both edges continue with what is beyond them
+            place = np.concatenate([place + np.array([turn, 0.0]) for turn in (-360.0, 0.0, 360.0)])
+            near = np.abs(place[:, 0]) < 240.0
+            place, values = place[near], np.tile(values, 3)[near]
+        triangles = _triangulation(place)
+        if triangles is None:
+            look: dict[str, Any] = {"norm": scale, "cmap": colours, "edgecolors": "0.4"}
+            axes.scatter(place[:, 0], place[:, 1], c=values, s=40, **look)
+        else:
+            fine, smooth = _refined(triangles, values)
+            axes.tripcolor(fine, smooth, norm=scale, cmap=colours, shading="gouraud")
+        axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.stretch, facecolor="0.9")
+        steps = [1, 2, 5, 10] if self.kind == "plane" else [1, 2, 3, 6, 9, 10]
+        for axis, ends in ((axes.xaxis, "WE"), (axes.yaxis, "SN")):
+            axis.set_major_locator(MaxNLocator(4, steps=steps, prune="both" if self.whole else None))
+            if self.kind == "sphere":
+                axis.set_major_formatter(FuncFormatter(lambda v, _, ends=ends: _degrees(v, ends)))
+
+
+def _triangulation(place: Float64[np.ndarray, "node 2"]) -> tri.Triangulation | None:
+    """Delaunay without the slivers along the hull; None if there is no area to speak of."""
+    if len(place) < 4:
+        return None
+    extent = np.linalg.svd(place - place.mean(axis=0), compute_uv=False)
+    if extent[1] <= 1e-6 * extent[0]:
+        return None
+    raw = tri.Triangulation(place[:, 0], place[:, 1])
+    flat = tri.TriAnalyzer(raw).get_flat_tri_mask(0.02)
+    return tri.Triangulation(raw.x, raw.y, raw.triangles[~flat]) if not flat.all() else raw
+
+
+def _refined(
+    triangles: tri.Triangulation, values: Float64[np.ndarray, " node"]
+) -> tuple[tri.Triangulation, Float64[np.ndarray, " vertex"]]:
+    """Smaller triangles of the same surface: so colours follow the colour map, not RGB mixing."""
+    subdivisions = min(4, round(math.log(30_000 / len(triangles.triangles), 4)))
+    if subdivisions < 1:
+        return triangles, values
+    surface = tri.LinearTriInterpolator(triangles, values)
+    fine, smooth = tri.UniformTriRefiner(triangles).refine_field(values, surface, subdivisions)
+    return fine, np.asarray(smooth, dtype=np.float64)
+
+
+def _check_alike(truth: Field, forecast: Field, leads: Sequence[int]) -> None:
+    same = truth.points == forecast.points and truth.channels == forecast.channels
+    if not same or not np.array_equal(truth.times, forecast.times):
+        raise DataError("Truth and forecast must share points, times and channels to be compared.")
+    last = len(forecast.times) - 1
+    if not leads or min(leads) < 0 or max(leads) > last:
+        raise UsageError(f"Leads {list(leads)} cannot be shown; choose some of 0..{last}.")
+
+
+def _known(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
+    """One channel, NaN where it was not observed."""
+    values = field.values[:, :, channel].astype(np.float64)
+    return np.where(field.observed[:, :, channel], values, np.nan)
+
+
+def _robust(values: Float64[np.ndarray, "lead node"]) -> Normalize:
+    """A colour scale over all but the outermost hundredth on either side."""
+    known = values[np.isfinite(values)]
+    low, high = np.percentile(known, [1, 99]) if len(known) else (0.0, 1.0)
+    spare = 0.0 if high > low else 0.5 * abs(low) or 0.5
+    return Normalize(float(low - spare), float(high + spare))
+
+
+def _symmetric(error: Float64[np.ndarray, "lead node"]) -> Normalize:
+    size = np.abs(error[np.isfinite(error)])
+    limit = (float(np.percentile(size, 99)) if len(size) else 0.0) or 1.0
+    return Normalize(-limit, limit)
+
+
+def _colour_bar(
+    figure: Figure,
+    axes: np.ndarray,
+    shown: Float64[np.ndarray, "frame node"],
+    scale: Normalize,
+    colours: str,
+    label: str,
+    height: float,
+) -> None:
+    """One bar for these rows of panels, with an arrow where values go beyond it."""
+    beyond = bool(np.any(shown < scale.vmin)), bool(np.any(shown > scale.vmax))
+    names = {(False, False): "neither", (True, False): "min", (False, True): "max"}
+    look = {"extend": names.get(beyond, "both"), "extendfrac": 0.05 / len(axes), "pad": 0.02}
+    thin = height * len(axes) / 0.16
+    bar = figure.colorbar(ScalarMappable(scale, colours), ax=list(axes.flat), aspect=thin, **look)
+    bar.set_label(label, fontsize=11)
+
+
+def _lead_label(forecast: Field, lead: int) -> str:
+    """`+6 h`, or `+12 (0.012 s)` where a step is not one unit of time."""
+    if forecast.reference_time is None:
+        return f"+{lead + 1}"
+    periods = forecast.times - forecast.reference_time
+    common = int(np.gcd.reduce(periods))
+    units = DURATIONS if forecast.calendar else {"s": 1}
+    unit = next((unit for unit in units if common % (units[unit] * NANOSECONDS) == 0), "s")
+    number = f"{int(periods[lead]) / (units[unit] * NANOSECONDS):g}"
+    return f"+{number} {unit}" if number == str(lead + 1) else f"+{lead + 1} ({number} {unit})"
+
+
+def _mean_label(error: Float64[np.ndarray, " node"], unit: str) -> str:
+    known = error[np.isfinite(error)]
+    mean = f"MAE {np.abs(known).mean():.3g}" if len(known) else "nothing observed"
+    return mean if unit == "1" or not len(known) else f"{mean} {unit}"
+
+
+def _quantity(name: str, unit: str) -> str:
+    return name if unit == "1" else f"{name} ({unit})"
+
+
+def _degrees(value: float, ends: str) -> str:
+    value = round(math.remainder(value, 360.0), 6)
+    return f"{abs(value):g}°" + (ends[int(value > 0)] if value else "")
+
+
+def _clock(times: np.ndarray, calendar: bool) -> np.ndarray:
+    return times.astype("datetime64[ns]") if calendar else times / NANOSECONDS
+
+
+def _canvas(across: str, up: str, title: str) -> tuple[Figure, Axes]:
+    """A figure for lines: light grid, no box."""
+    figure = Figure(figsize=(7.5, 4.5), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.tick_params(labelsize=11)
+    axes.set_xlabel(across, fontsize=12)
+    axes.set_ylabel(up, fontsize=12)
+    axes.set_title(title, fontsize=14)
+    return figure, axes
+
+
+def _lines(records: list[Record], metric: str) -> dict[tuple[str, str], dict[int, list[float]]]:
+    """(model, points) -> lead -> the values of all seeds."""
+    chosen = [r for r in records if r["metric"] == metric and r["lead"] != "all"]
+    datasets, channels = (sorted({r[key] for r in chosen}) for key in ("dataset", "channel"))
+    if len(datasets) != 1 or (len(channels) > 1 and "all" not in channels):
+        raise UsageError(
+            f"The records of '{metric}' by lead are of data sets {datasets} and channels "
+            f"{channels}; one picture shows one data set and one channel (or 'all'). Filter them."
+        )
+    lines: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for record in chosen:
+        if record["channel"] in ("all", channels[0] if len(channels) == 1 else "all"):
+            by_lead = lines.setdefault((record["model"], record["points"]), {})
+            value = math.nan if record["value"] is None else float(record["value"])
+            by_lead.setdefault(record["lead"], []).append(value)
+    return lines
+
+
+def _name_ends(axes: Axes, ends: Mapping[str, tuple[float, str, str]]) -> None:
+    """Each model's name where its line ends, moved as little as keeps the names apart.
+
+    Least squares under h[i + 1] >= h[i] + gap: isotonic regression, by its max-min formula.
+    """
+    low, high = axes.get_ylim()
+    names = sorted(ends, key=lambda name: ends[name][0])
+    ladder = 0.06 * (high - low) * np.arange(len(names))
+    wish = np.array([ends[name][0] for name in names]) - ladder
+    beside = axes.get_yaxis_transform()
+    for i, name in enumerate(names):
+        starts, stops = range(i + 1), range(i + 1, len(names) + 1)
+        height = max(min(wish[start:stop].mean() for stop in stops) for start in starts) + ladder[i]
+        _, colour, marker = ends[name]
+        axes.plot(1.03, height, marker, color=colour, markersize=5, transform=beside, clip_on=False)
+        axes.text(1.05, height, name, color=colour, fontsize=11, va="center", transform=beside)

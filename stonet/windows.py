@@ -1,0 +1,186 @@
+"""From Fields to past/future windows: splits, batches and the frames that windows share.
+
+Nothing is copied until a batch is made. Which windows a step sees is a pure function of
+(seed, epoch, step), so that a resumed run and a run on more processes see the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from stonet.clock import Clock
+from stonet.errors import DataError
+from stonet.field import Dataset, Field
+from stonet.scaling import Scaler
+
+PARTS = ("train", "validation", "test")
+MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows ready for a model: normalised values, times in steps from the issue time.
+
+    A window's inputs are `frames[past]`: a frame that several windows see is there once. Where all
+    windows have the same times, `lag` and `lead` have one row for all.
+    """
+
+    frames: Float[Tensor, "frame node channel"]  # 0 where missing
+    observed: Bool[Tensor, "frame node channel"] | None  # None: every value was observed
+    frame_time: Float[Tensor, "frame feature"]
+    past: Int[Tensor, "batch past"]
+    lag: Float[Tensor, "rows past"]  # of the inputs, in steps; 0 is the issue time
+    lead: Float[Tensor, "rows future"]  # of the targets, in steps
+    future_time: Float[Tensor, "batch future calendar"]
+    hour: Int[Tensor, " batch"]  # of the day, at the issue time
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
+
+    @property
+    def present(self) -> Bool[Tensor, "frame node"] | None:
+        """Whether a node has any value in a frame; None: all have."""
+        return None if self.observed is None else self.observed.any(-1)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of some episodes: `starts` are positions of their first frames."""
+
+    values: Float[Tensor, "time node channel"]  # normalised, all episodes after one another
+    observed: Bool[Tensor, "time node channel"]
+    times: Int64[np.ndarray, " time"]
+    starts: Int64[np.ndarray, " window"]
+    clock: Clock
+    window_time: bool = False  # inputs also tell their position in the window; then none is shared
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def thin(self, most: int) -> Windows:
+        """At most that many windows, evenly spread."""
+        if len(self) <= most:
+            return self
+        chosen = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
+        return replace(self, starts=self.starts[chosen])
+
+    def inputs(self, chosen: Int64[np.ndarray, " batch"]) -> Batch:
+        """What a model may see of these windows."""
+        clock = self.clock
+        past = self.starts[chosen][:, None] + np.arange(clock.past)
+        future = self.starts[chosen][:, None] + clock.past + np.arange(clock.horizon)
+        return make_batch(
+            self.values, self.observed, self.times, past, self.times[future], clock, self.window_time
+        )
+
+    def targets(
+        self, chosen: Int64[np.ndarray, " batch"]
+    ) -> tuple[Float[Tensor, "batch future node channel"], Bool[Tensor, "batch future node channel"]]:
+        """What came after, and where it was observed."""
+        future = self.starts[chosen][:, None] + self.clock.past + np.arange(self.clock.horizon)
+        index = torch.from_numpy(future)
+        return self.values[index], self.observed[index]
+
+    def order(self, batch: int, run: int, seed: int, epoch: int) -> list[Int64[np.ndarray, " batch"]]:
+        """The epoch's batches: shuffled runs of `run` consecutive windows, full batches only."""
+        generator = np.random.default_rng((seed, epoch))
+        run = min(run, batch)
+        first = int(generator.integers(run)) if len(self) > batch else 0
+        runs = [np.arange(s, min(s + run, len(self))) for s in range(first, len(self), run)]
+        shuffled = np.concatenate([runs[i] for i in generator.permutation(len(runs))])
+        count = max(1, len(shuffled) // batch)
+        return [shuffled[i * batch : (i + 1) * batch] for i in range(count)]
+
+
+def make_batch(
+    values: Float[Tensor, "time node channel"],
+    observed: Bool[Tensor, "time node channel"],
+    times: Int64[np.ndarray, " time"],
+    past: Int64[np.ndarray, "batch past"],
+    ask: Int64[np.ndarray, "batch future"],
+    clock: Clock,
+    window_time: bool,
+) -> Batch:
+    """The batch of windows whose inputs are the frames `past` and whose targets lie at times `ask`."""
+    issue = times[past[:, -1]]
+    lag, lead = clock.steps(times[past] - issue[:, None]), clock.steps(ask - issue[:, None])
+    if window_time:
+        used, position = past.ravel(), np.arange(past.size).reshape(past.shape)
+    else:
+        used, position = np.unique(past, return_inverse=True)
+        position = position.reshape(past.shape)
+    features = [clock.calendar_features(times[used])]
+    if window_time:
+        features.append(lag.reshape(-1, 1) / clock.horizon)
+    if (lag == lag[:1]).all() and (lead == lead[:1]).all():
+        lag, lead = lag[:1], lead[:1]
+    index = torch.from_numpy(used)
+    seen = observed[index]
+    return Batch(
+        frames=values[index],
+        observed=None if bool(seen.all()) else seen,
+        frame_time=torch.from_numpy(np.concatenate(features, axis=-1)),
+        past=torch.from_numpy(position),
+        lag=torch.from_numpy(lag),
+        lead=torch.from_numpy(lead),
+        future_time=torch.from_numpy(clock.calendar_features(ask)),
+        hour=torch.from_numpy(clock.hour(issue)),
+    )
+
+
+def split(
+    dataset: Dataset, clock: Clock, shares: tuple[float, float, float]
+) -> dict[str, tuple[Field, ...]]:
+    """Training, validation and test parts: whole episodes, or consecutive times of a single one."""
+    if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or shares[0] == 0:
+        raise DataError(f"Shares {shares} must be parts of 1 with some training, e.g. (0.7, 0.1, 0.2).")
+    episodes = dataset.episodes
+    need = clock.past + clock.horizon
+    if len(episodes) >= 10:
+        cuts = np.rint(np.cumsum((0.0, *shares)) * len(episodes)).astype(int)
+        return {part: episodes[cuts[i] : cuts[i + 1]] for i, part in enumerate(PARTS)}
+    parts: dict[str, list[Field]] = {part: [] for part in PARTS}
+    for episode in episodes:
+        cuts = np.rint(np.cumsum((0.0, *shares)) * len(episode.times)).astype(int)
+        for part, start, stop in zip(PARTS, cuts, cuts[1:], strict=False):
+            if stop - start >= need:
+                parts[part].append(episode.between(int(start), int(stop)))
+    for part, share in zip(PARTS, shares, strict=True):
+        if share and not parts[part]:
+            longest = max(len(episode.times) for episode in episodes)
+            raise DataError(
+                f"The series is too short: its {part} part ({share:.0%} of {longest} frames) is shorter "
+                f"than one window of {clock.past} + {clock.horizon} frames. Give at least "
+                f"{int(np.ceil(need / share))} frames, or shorten data.past or data.horizon."
+            )
+    return {part: tuple(fields) for part, fields in parts.items()}
+
+
+def cut(
+    fields: tuple[Field, ...], scaler: Scaler, clock: Clock, stride: int = 1, window_time: bool = False
+) -> Windows:
+    """All windows of the fields, `stride` frames apart; none crosses a field's end."""
+    need = clock.past + clock.horizon
+    starts, offset = [], 0
+    for field in fields:
+        first = np.arange(0, max(0, len(field.times) - need + 1), stride)
+        span = field.times[first + need - 1] - field.times[first] if len(first) else first
+        starts.append(offset + first[span <= MAX_STRETCH * (need - 1) * clock.step])
+        offset += len(field.times)
+    joined = np.concatenate(starts)
+    if not len(joined):
+        raise DataError(
+            f"No window of {clock.past} + {clock.horizon} frames without a long gap fits into the data "
+            f"(longest episode: {max(len(f.times) for f in fields)} frames, usual step "
+            f"{clock.step / 1e9:g} s). Give more data or shorten data.past or data.horizon."
+        )
+    values = torch.from_numpy(np.concatenate([scaler.normalise(f.values) * f.observed for f in fields]))
+    observed = torch.from_numpy(np.concatenate([f.observed for f in fields]))
+    times = np.concatenate([f.times for f in fields])
+    return Windows(values, observed, times, joined, clock, window_time)
