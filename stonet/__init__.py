@@ -1,1 +1,55 @@
-"""stonet."""
+"""From scattered sensors to a forecast anywhere, at any time.
+
+The way from file to forecast:
+
+    sources, datasets   files and names    -> Field, Dataset      (field.py: the one currency)
+    task, windows       Dataset            -> past/future windows (clock.py, scaling.py)
+    model               windows            -> forecast            (encoder.py, decoder.py, linear.py)
+    training, run       Task               -> Run                 (checkpoint.py: the run folder)
+    inference           Run, Field         -> Field
+    evaluation          Run, Task          -> tidy records        (metrics.py, plots.py)
+
+Axes, everywhere: (batch, time, node, channel). Their names in annotations: batch, past, future,
+frame, node, query, edge, level, channel, latent, rank.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from stonet.datasets import open_dataset
+    from stonet.errors import StonetError
+    from stonet.estimator import STONet
+    from stonet.field import Dataset, Field
+    from stonet.geometry import Points
+    from stonet.sources import read
+
+_WHERE = {  # public names, in reading order; imported when first used, so that importing is quick
+    "read": "stonet.sources",
+    "open_dataset": "stonet.datasets",
+    "Field": "stonet.field",
+    "Points": "stonet.geometry",
+    "Dataset": "stonet.field",
+    "STONet": "stonet.estimator",
+    "StonetError": "stonet.errors",
+}
+__all__ = [
+    "Dataset",
+    "Field",
+    "Points",
+    "STONet",
+    "StonetError",
+    "__version__",
+    "open_dataset",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'stonet' has no attribute '{name}'")

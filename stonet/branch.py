@@ -26,7 +26,7 @@ from stonet.encoder import mlp
 from stonet.kernel import neighbour_sum
 from stonet.neighbours import Block, Neighbours
 
-WORKSPACE = 2**21  # floats of the largest temporary
+WORKSPACE = 2**20  # floats of the largest temporary
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class TrainConfig(Section):
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
     outage: float = Field(0.1, ge=0, lt=1)  # share of sensors hidden in a step, so gaps are practised
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
-    validation_windows: int = Field(128, ge=1)
+    validation_windows: int = Field(64, ge=1)
     save_every: int = Field(100, ge=1)  # steps between resumable states
     seed: int = 0
 

@@ -23,7 +23,6 @@ class Scene:
 
     graph: Any
     links: Any
-    isolated: int = 0  # nodes or queries out of every radius, served by their nearest node
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,16 @@ class Forecaster(nn.Module, ABC):
     inductive: bool = True  # whether it can be asked at points it was not trained on
 
     @abstractmethod
+    def graph(self, nodes: Points) -> Any:
+        """What the model needs to know of the nodes, where values are observed."""
+
+    @abstractmethod
+    def links(self, nodes: Points, queries: Points) -> Any:
+        """What the model needs to know of the queries, where values are asked."""
+
     def scene(self, nodes: Points, queries: Points | None = None) -> Scene:
         """Prepare for values at `nodes` and questions at `queries` (None: at the nodes)."""
+        return Scene(self.graph(nodes), self.links(nodes, nodes if queries is None else queries))
 
     @abstractmethod
     def encode(self, batch: Batch, scene: Scene) -> Any:

@@ -25,7 +25,7 @@ from torch.nn.functional import gelu, pad
 
 from stonet.neighbours import Block, Neighbours
 
-WORKSPACE = 2**22  # floats of the largest temporary within a block
+WORKSPACE = 2**20  # floats of the largest temporary within a block
 
 
 class GraphKernel(nn.Module):

@@ -82,7 +82,7 @@ class LinearBase(nn.Module):
 
     def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
         super().__init__()
-        self.clock, self.channels = clock, channels
+        self.clock, self.channels, self.kind = clock, channels, kind
         self.groups, self.hours = 1 + len(WIDTHS), 24 if clock.daily and kind == "ridge" else 1
         shape = (self.hours, clock.horizon + 1, self._columns, channels)
         self.register_buffer("own_weight", torch.zeros(shape))  # for points with a past

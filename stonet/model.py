@@ -25,7 +25,7 @@ from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
 from stonet.linear import LinearBase, RadialWeights, radial_weights
 from stonet.multipole import MultipoleGraph, Radii, assign_levels, build_graph, find_radii, levels_for
-from stonet.neighbours import Describe, edge_width, same_place, within_radius
+from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.windows import Batch, Windows
 
 
@@ -61,6 +61,7 @@ class STONetwork(Forecaster):
         network, graph = config.network, config.graph
         self.nodes, self.network, self.channels = nodes, network, channels
         self.inductive = network.decoder != "fixed"
+        self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
         self.describe: Describe = "sharp" if network.sharp else "offset"
@@ -79,7 +80,7 @@ class STONetwork(Forecaster):
         nn.init.zeros_(self.project.bias)
         self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
 
-    def scene(self, nodes: Points, queries: Points | None = None) -> Scene:
+    def graph(self, nodes: Points) -> NodeGraph:
         """New points join level 0; training points keep their level (all new: a new partition)."""
         if nodes.kind != self.nodes.kind:
             raise UsageError(
@@ -91,19 +92,20 @@ class STONetwork(Forecaster):
                 f"The 'fixed' decoder has one weight for each of its {len(self.nodes)} training points "
                 "and cannot take others. Train with network.decoder=revised for new points."
             )
-        level = levels_for(nodes, self.nodes, self.levels)
+        level = levels_for(nodes, self.nodes, self.levels, self.seed)
         multipole = build_graph(nodes, level, self.radii, "sharp" if self.network.sharp else "nothing")
-        decoder = self._links(nodes if queries is None else queries, nodes)
+        return NodeGraph(multipole.to(*self._where), self._position(nodes).to(*self._where))
+
+    def links(self, nodes: Points, queries: Points) -> QueryLinks:
+        """Each query's nearby nodes, for the decoder and for the base."""
+        decoder = self._links(queries, nodes)
         if self.network.decoder == "ode":
-            among = decoder if queries is None else self._links(nodes, nodes)
+            among = decoder if queries is nodes else self._links(nodes, nodes)
             decoder = Links(decoder.position, decoder.neighbours, decoder.own, among)
         radial = None
         if self.base is not None:
-            radial = radial_weights(nodes if queries is None else queries, nodes, float(self.base.spacing))
-        device, dtype = self.lift.weight.device, self.lift.weight.dtype
-        graph = NodeGraph(multipole.to(device, dtype), self._position(nodes).to(device, dtype))
-        links = QueryLinks(decoder.to(device, dtype), radial and radial.to(device, dtype))
-        return Scene(graph, links, multipole.isolated + decoder.neighbours.isolated)
+            radial = radial_weights(queries, nodes, float(self.base.spacing)).to(*self._where)
+        return QueryLinks(decoder.to(*self._where), radial)
 
     def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "frame node latent"]:
         """v_enc of every distinct frame of the batch."""
@@ -139,6 +141,10 @@ class STONetwork(Forecaster):
         if self.base is not None and self.network.base == "ridge":
             self.base.fit(train, validation, nodes)
 
+    @property
+    def _where(self) -> tuple[torch.device, torch.dtype]:
+        return self.lift.weight.device, self.lift.weight.dtype
+
     def _links(self, queries: Points, nodes: Points) -> Links:
         neighbours = within_radius(queries, nodes, self.radii.decoder, self.describe)
         return Links(self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes)))
@@ -146,14 +152,6 @@ class STONetwork(Forecaster):
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
         """Coordinates of order one: unit vectors on a sphere, the training points' box on a plane."""
         return torch.from_numpy((points.embedded - self.centre) / self.span).float()
-
-
-def own_nodes(queries: Points, nodes: Points) -> np.ndarray:
-    """For every query the node that lies in the same place, or the number of nodes."""
-    from scipy.spatial import cKDTree
-
-    distance, index = cKDTree(nodes.embedded).query(queries.embedded)
-    return np.where(same_place(distance) > 0, index, len(nodes)).astype(np.int64)
 
 
 def resolve_graph(config: Config, nodes: Points) -> Config:

@@ -66,10 +66,15 @@ def assign_levels(points: Points, levels: int, seed: int) -> Int64[np.ndarray, "
 
 
 def levels_for(
-    points: Points, known: Points, known_levels: Int64[np.ndarray, " known"]
+    points: Points, known: Points, known_levels: Int64[np.ndarray, " known"], seed: int
 ) -> Int64[np.ndarray, " node"]:
-    """Levels of `points`: those of the training points keep theirs, new points join level 0."""
+    """Levels of `points`: those of the training points keep theirs, new points join level 0.
+
+    Where no point is known, the coarse levels would be empty: then all are divided anew.
+    """
     lookup = {key: int(level) for key, level in zip(_places(known), known_levels, strict=True)}
+    if not any(key in lookup for key in _places(points)):  # another network of sensors altogether
+        return assign_levels(points, int(known_levels.max()) + 1, seed)
     return np.array([lookup.get(key, 0) for key in _places(points)], dtype=np.int64)
 
 

@@ -122,6 +122,12 @@ def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "...
     return (distance <= 1e-9).astype(np.float64)
 
 
+def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
+    """For every query the node that lies in the same place, or the number of nodes."""
+    distance, index = cKDTree(nodes.embedded).query(queries.embedded)
+    return np.where(same_place(distance) > 0, index, len(nodes)).astype(np.int64)
+
+
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
     """The smallest radius that gives the targets `degree` sources on average."""
     if not len(targets) or not len(sources):

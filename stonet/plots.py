@@ -25,19 +25,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from stonet.cf import NANOSECONDS
-from stonet.errors import DataError, UsageError
+from stonet.errors import DataError, UsageError, unknown_name
 from stonet.field import Field
 from stonet.geometry import Kind, Points
 from stonet.metrics import Record
 
 DPI = 150
-PALETTE = (  # Okabe and Ito's colours, then three of Tol's; first for models, in order
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
-    *("#882255", "#999999", "#999933"),
-)
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+PALETTE = (*OKABE_ITO, "#882255", "#999999", "#999933")  # and three of Tol's
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 STYLES: dict[str, Any] = {"seen": "-", "unseen": "--", "unseen-no-history": ":"}
-VALUES, ERRORS = "viridis", "RdBu_r"  # both safe for the colour-blind
+AXES = {"plane": ("x", "y"), "sphere": ("longitude", "latitude")}
 DURATIONS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 
@@ -51,41 +49,33 @@ def snapshots(
 ) -> Figure:
     """Maps of truth, forecast and error (forecast - truth), one column for each lead.
 
-    Args:
-        truth: what came; on the forecast's points and times.
-        forecast: what was forecast.
-        leads: positions in the time axis, from 0.
-        channel: position of the channel to show.
-        nodes: the sensors, drawn as dots.
-        title: stands above all.
+    Truth and forecast share points and times; `leads` are positions in the time axis, from 0;
+    `nodes`, the sensors, are drawn as dots.
     """
     _check_alike(truth, forecast, leads)
     name, unit = forecast.channels[channel], forecast.units[channel]
     real, guess = (_known(field, channel)[list(leads)] for field in (truth, forecast))
     error = guess - real  # (lead, node), NaN where either is
-    scale = _robust(real if np.isfinite(real).any() else guess)
-    mistake = _symmetric(error)
-    sheet = _Sheet.of(forecast.points)
+    scale = {"norm": _robust(real if np.isfinite(real).any() else guess), "cmap": "viridis"}
+    mistake = {"norm": _symmetric(error), "cmap": "RdBu_r"}
+    sheet, (across, up) = _Sheet.of(forecast.points), AXES[forecast.points.kind]
     width, height = sheet.panel()
-    size = (2.1 + width * len(leads), 1.3 + height * 3 + (0.3 if title else 0.0))
+    size = (2.1 + width * len(leads), 1.2 + height * 3 + (0.3 if title else 0.0))
     figure = Figure(figsize=size, dpi=DPI, layout="compressed")
     grid = figure.subplots(3, len(leads), sharex=True, sharey=True, squeeze=False)
-    for row, (label, values) in enumerate(
-        {"truth": real, "forecast": guess, "error": error}.items()
-    ):
-        look = (mistake, ERRORS) if label == "error" else (scale, VALUES)
+    rows = (("truth", real, scale), ("forecast", guess, scale), ("error", error, mistake))
+    for row, (label, values, look) in enumerate(rows):
         for axes, frame in zip(grid[row], values, strict=True):
-            sheet.draw(axes, forecast.points, frame, *look)
+            sheet.draw(axes, forecast.points, frame, **look)
             if nodes is not None:
-                axes.plot(*sheet.place(nodes).T, ".", color="black", markersize=2.5)
-        grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{sheet.axes[1]}", fontsize=11)
+                axes.plot(*sheet.place(nodes).T, "o", color="black", ms=2, mec="white", mew=0.3)
+        grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{up}", fontsize=11)
     for column, lead in enumerate(leads):
         grid[0, column].set_title(_lead_label(forecast, lead), fontsize=12)
         grid[2, column].set_title(_mean_label(error[column], unit), fontsize=11)
-        grid[2, column].set_xlabel(sheet.axes[0], fontsize=11)
-    shown = np.concatenate([real, guess])
-    _colour_bar(figure, grid[:2], shown, scale, VALUES, _quantity(name, unit), height)
-    _colour_bar(figure, grid[2:], error, mistake, ERRORS, _quantity("error", unit), height)
+        grid[2, column].set_xlabel(across, fontsize=11)
+    _colour_bar(figure, grid[:2], height, _quantity(name, unit), **scale)
+    _colour_bar(figure, grid[2:], height, _quantity("error", unit), **mistake)
     if title:
         figure.suptitle(title, fontsize=14)
     return figure
@@ -106,9 +96,8 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
         mean = np.array([np.mean(by_lead[lead]) for lead in leads])
         (line,) = axes.plot(leads, mean, STYLES[points], color=colour, label=f"{model}, {points}")
         line.set(marker=marker, markersize=4, linewidth=1.8)
-        if any(len(by_lead[lead]) > 1 for lead in leads):
-            low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
-            axes.fill_between(leads, low, high, color=colour, alpha=0.15, linewidth=0)
+        low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
+        axes.fill_between(leads, low, high, color=colour, alpha=0.15, linewidth=0)
         if model not in ends and np.isfinite(mean).any():
             ends[model] = (float(mean[np.isfinite(mean)][-1]), colour, marker)
     if metric == "bias":
@@ -126,9 +115,7 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
 def training_curve(history: list[dict[str, Any]], title: str = "") -> Figure:
     """Training and validation loss over the steps, the best validation marked.
 
-    Args:
-        history: entries {"step": int, "train": float, "validation": float}; None where not taken.
-        title: stands above.
+    `history` has entries {"step": int, "train": float, "validation": float}, None where not taken.
     """
     if not history:
         raise DataError("The history is empty: no step of training has been recorded yet.")
@@ -136,12 +123,11 @@ def training_curve(history: list[dict[str, Any]], title: str = "") -> Figure:
     step = np.array([entry["step"] for entry in history])
     names = ("train", "validation")
     losses = np.array([[entry.get(name) for entry in history] for name in names], dtype=np.float64)
-    for name, loss, colour in zip(names, losses, PALETTE[:2], strict=True):
-        known = np.isfinite(loss)
-        axes.plot(step[known], loss[known], color=colour, linewidth=1.8, label=name)
     known = np.isfinite(losses)
+    for name, loss, taken, colour in zip(names, losses, known, PALETTE[:2], strict=True):
+        axes.plot(step[taken], loss[taken], color=colour, linewidth=1.8, label=name)
     if known[1].any():
-        best = int(np.nanargmin(np.where(known[1], losses[1], np.nan)))
+        best = int(np.nanargmin(losses[1]))
         label = f"best validation: {losses[1, best]:.4g} at step {step[best]}"
         axes.plot(step[best], losses[1, best], "*", color=PALETTE[2], markersize=14, label=label)
     if known.any() and 0 < 10 * losses[known].min() < losses[known].max():
@@ -160,13 +146,8 @@ def series(
 ) -> Figure:
     """One point in time: what was known, what was forecast and, if given, what came.
 
-    Args:
-        past: the observations before; may lack the point, then no past is drawn.
-        forecast: the forecast.
-        node: position of the point in `forecast.points`.
-        truth: what came; may lack the point as well.
-        channel: position of the channel to show.
-        title: stands above; the point's name by default.
+    `node` is a position in `forecast.points`; past and truth are found by its coordinates, and not
+    drawn if they lack it.
     """
     quantity = _quantity(forecast.channels[channel], forecast.units[channel])
     clock = "time (UTC)" if forecast.calendar else "time (s)"
@@ -230,10 +211,6 @@ class _Sheet:
         return _Sheet(points.kind, west, whole, box)
 
     @property
-    def axes(self) -> tuple[str, str]:
-        return ("x", "y") if self.kind == "plane" else ("longitude", "latitude")
-
-    @property
     def stretch(self) -> float:
         """How much longer a unit of y is drawn than one of x: 1 / cos(latitude) for regions."""
         if self.kind == "plane" or self.whole:
@@ -243,8 +220,8 @@ class _Sheet:
     def panel(self) -> tuple[float, float]:
         """Width and height in inches that suit the region's shape."""
         ratio = self.stretch * (self.box[3] - self.box[2]) / (self.box[1] - self.box[0])
-        width = 3.2 if self.whole else 2.5
-        return (width, max(width * ratio, 1.0)) if ratio < 1.1 else (max(2.7 / ratio, 1.3), 2.7)
+        width = max(1.3, min(2.5 / math.sqrt(ratio), 6.0, 2.7 / ratio))
+        return width, max(0.8, min(width * ratio, 2.7))
 
     def place(self, points: Points) -> Float64[np.ndarray, "node 2"]:
         """x, y on the sheet."""
@@ -256,12 +233,7 @@ class _Sheet:
         return np.stack([np.remainder(lon - self.west, 360.0) + self.west, lat], axis=1)
 
     def draw(
-        self,
-        axes: Axes,
-        points: Points,
-        values: Float64[np.ndarray, " node"],
-        scale: Normalize,
-        colours: str,
+        self, axes: Axes, points: Points, values: Float64[np.ndarray, " node"], **look: Any
     ) -> None:
         """A smooth map of the values that are not NaN; dots where they span no surface."""
         known = np.isfinite(values)
@@ -272,28 +244,27 @@ class _Sheet:
             place, values = place[near], np.tile(values, 3)[near]
         triangles = _triangulation(place)
         if triangles is None:
-            look: dict[str, Any] = {"norm": scale, "cmap": colours, "edgecolors": "0.4"}
-            axes.scatter(place[:, 0], place[:, 1], c=values, s=40, **look)
+            axes.scatter(place[:, 0], place[:, 1], c=values, s=40, edgecolors="0.4", **look)
         else:
             fine, smooth = _refined(triangles, values)
-            axes.tripcolor(fine, smooth, norm=scale, cmap=colours, shading="gouraud")
+            axes.tripcolor(fine, smooth, shading="gouraud", **look)
         axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.stretch, facecolor="0.9")
         steps = [1, 2, 5, 10] if self.kind == "plane" else [1, 2, 3, 6, 9, 10]
+        prune: Any = "both" if self.whole else None
         for axis, ends in ((axes.xaxis, "WE"), (axes.yaxis, "SN")):
-            axis.set_major_locator(MaxNLocator(4, steps=steps, prune="both" if self.whole else None))
+            axis.set_major_locator(MaxNLocator(4, steps=steps, prune=prune))
             if self.kind == "sphere":
                 axis.set_major_formatter(FuncFormatter(lambda v, _, ends=ends: _degrees(v, ends)))
 
 
 def _triangulation(place: Float64[np.ndarray, "node 2"]) -> tri.Triangulation | None:
     """Delaunay without the slivers along the hull; None if there is no area to speak of."""
-    if len(place) < 4:
-        return None
-    extent = np.linalg.svd(place - place.mean(axis=0), compute_uv=False)
-    if extent[1] <= 1e-6 * extent[0]:
+    extent = np.linalg.svd(place - place.mean(axis=0), compute_uv=False) if len(place) > 3 else None
+    if extent is None or extent[1] <= 1e-6 * extent[0]:
         return None
     raw = tri.Triangulation(place[:, 0], place[:, 1])
-    flat = tri.TriAnalyzer(raw).get_flat_tri_mask(0.02)
+    # not rescaled to a square, which would call good triangles of a long region flat
+    flat = tri.TriAnalyzer(raw).get_flat_tri_mask(0.02, rescale=False)
     return tri.Triangulation(raw.x, raw.y, raw.triangles[~flat]) if not flat.all() else raw
 
 
@@ -301,9 +272,7 @@ def _refined(
     triangles: tri.Triangulation, values: Float64[np.ndarray, " node"]
 ) -> tuple[tri.Triangulation, Float64[np.ndarray, " vertex"]]:
     """Smaller triangles of the same surface: so colours follow the colour map, not RGB mixing."""
-    subdivisions = min(4, round(math.log(30_000 / len(triangles.triangles), 4)))
-    if subdivisions < 1:
-        return triangles, values
+    subdivisions = min(4, max(0, round(math.log(30_000 / len(triangles.triangles), 4))))
     surface = tri.LinearTriInterpolator(triangles, values)
     fine, smooth = tri.UniformTriRefiner(triangles).refine_field(values, surface, subdivisions)
     return fine, np.asarray(smooth, dtype=np.float64)
@@ -338,21 +307,11 @@ def _symmetric(error: Float64[np.ndarray, "lead node"]) -> Normalize:
     return Normalize(-limit, limit)
 
 
-def _colour_bar(
-    figure: Figure,
-    axes: np.ndarray,
-    shown: Float64[np.ndarray, "frame node"],
-    scale: Normalize,
-    colours: str,
-    label: str,
-    height: float,
-) -> None:
-    """One bar for these rows of panels, with an arrow where values go beyond it."""
-    beyond = bool(np.any(shown < scale.vmin)), bool(np.any(shown > scale.vmax))
-    names = {(False, False): "neither", (True, False): "min", (False, True): "max"}
-    look = {"extend": names.get(beyond, "both"), "extendfrac": 0.05 / len(axes), "pad": 0.02}
-    thin = height * len(axes) / 0.16
-    bar = figure.colorbar(ScalarMappable(scale, colours), ax=list(axes.flat), aspect=thin, **look)
+def _colour_bar(figure: Figure, axes: np.ndarray, height: float, label: str, **look: Any) -> None:
+    """One bar for these rows of panels; its arrows are for the values beyond the scale."""
+    size: dict[str, Any] = {"aspect": height * len(axes) / 0.16, "extendfrac": 0.05 / len(axes)}
+    place = list(axes.flat)
+    bar = figure.colorbar(ScalarMappable(**look), ax=place, extend="both", pad=0.02, **size)
     bar.set_label(label, fontsize=11)
 
 
@@ -369,9 +328,9 @@ def _lead_label(forecast: Field, lead: int) -> str:
 
 
 def _mean_label(error: Float64[np.ndarray, " node"], unit: str) -> str:
-    known = error[np.isfinite(error)]
-    mean = f"MAE {np.abs(known).mean():.3g}" if len(known) else "nothing observed"
-    return mean if unit == "1" or not len(known) else f"{mean} {unit}"
+    known = np.abs(error[np.isfinite(error)])
+    label = f"MAE {known.mean():.3g}" if len(known) else "nothing observed"
+    return label if unit == "1" or not len(known) else f"{label} {unit}"
 
 
 def _quantity(name: str, unit: str) -> str:
@@ -403,15 +362,18 @@ def _canvas(across: str, up: str, title: str) -> tuple[Figure, Axes]:
 def _lines(records: list[Record], metric: str) -> dict[tuple[str, str], dict[int, list[float]]]:
     """(model, points) -> lead -> the values of all seeds."""
     chosen = [r for r in records if r["metric"] == metric and r["lead"] != "all"]
+    if not chosen:
+        raise unknown_name("metric", metric, {str(r["metric"]) for r in records})
     datasets, channels = (sorted({r[key] for r in chosen}) for key in ("dataset", "channel"))
-    if len(datasets) != 1 or (len(channels) > 1 and "all" not in channels):
+    channel = "all" if "all" in channels else channels[0]
+    if len(datasets) > 1 or (len(channels) > 1 and channel != "all"):
         raise UsageError(
-            f"The records of '{metric}' by lead are of data sets {datasets} and channels "
-            f"{channels}; one picture shows one data set and one channel (or 'all'). Filter them."
+            f"The records are of data sets {datasets} and channels {channels}; one picture shows "
+            "one data set and one channel (or 'all'). Filter them."
         )
     lines: dict[tuple[str, str], dict[int, list[float]]] = {}
     for record in chosen:
-        if record["channel"] in ("all", channels[0] if len(channels) == 1 else "all"):
+        if record["channel"] == channel:
             by_lead = lines.setdefault((record["model"], record["points"]), {})
             value = math.nan if record["value"] is None else float(record["value"])
             by_lead.setdefault(record["lead"], []).append(value)

@@ -42,6 +42,11 @@ class Scaler:
             std.append(1.0 if constant or deviation == 0 else deviation)
         return Scaler(tuple(mean), tuple(std))
 
+    @staticmethod
+    def identity(channels: int) -> Scaler:
+        """The one that changes nothing."""
+        return Scaler((0.0,) * channels, (1.0,) * channels)
+
     def normalise(self, values: Float[np.ndarray, "... channel"]) -> Float[np.ndarray, "... channel"]:
         return ((values - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
 

@@ -1,0 +1,203 @@
+"""The command line. Thin: it reads options, calls the library, prints. torch is imported inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stonet.errors import StonetError, UsageError
+
+if TYPE_CHECKING:
+    from stonet.field import Dataset, Field
+    from stonet.geometry import Points
+
+app = typer.Typer(
+    name="stonet",
+    help="From scattered sensors to a forecast anywhere, at any time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+DataArgument = Annotated[str, typer.Argument(help="A file (NetCDF) or a data set's name (wave).")]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder, as made by `stonet fit`.")]
+MaybeData = Annotated[str | None, typer.Argument(help="A file or a name; by default what the run was trained on.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, e.g. train.lr=1e-3.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to leave the run.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """The main job on the embedded data: simulate, train, score, forecast, draw."""
+    from stonet.demo import run_demo
+
+    run_demo(out, seed, settings or [], as_json)
+
+
+@app.command()
+def fit(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
+    preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
+    model: Annotated[str, typer.Option(help="stonet, linear or persistence.")] = "stonet",
+    config: Annotated[Path | None, typer.Option(help="A TOML file with what differs from the preset.")] = None,
+    settings: Settings = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random; overrides train.seed.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model and save it as a run folder."""
+    from stonet.config import load_config
+    from stonet.console import print_json, say, training_bar
+    from stonet.estimator import fit_run
+    from stonet.run import versions
+    from stonet.task import Task
+    from stonet.training import is_first_process
+
+    started = time.monotonic()
+    extra = [f"model={json.dumps(model)}"] + ([] if seed is None else [f"train.seed={seed}"])
+    settled = load_config(preset, config, [*(settings or []), *extra])
+    task = Task.of(_open(data), settled)
+    quiet = as_json or not is_first_process()
+    say(_plan(task), quiet)
+    with training_bar(quiet) as watch:
+        run, state = fit_run(task, out, resume, watch)
+    seconds = time.monotonic() - started
+    if as_json and is_first_process():
+        result = {"run": str(out), "best_validation": state.best, "steps": state.step}
+        print_json(result | {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds})
+    say(f"Saved to {out} after {seconds:.0f} s. Next: stonet evaluate {out}", quiet)
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    data: MaybeData = None,
+    at: Annotated[list[str] | None, typer.Option(help="Where: a CSV of sites, or 'lat,lon' (plane: 'x,y').")] = None,
+    times: Annotated[list[str] | None, typer.Option(help="When: '+1h30min' or a date; may be repeated.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The NetCDF file to write.")] = Path("forecast.nc"),
+    as_json: Json = False,
+) -> None:
+    """Forecast what follows the data's last time, at its points or anywhere else."""
+    from stonet.console import print_json, say
+    from stonet.inference import forecast
+    from stonet.run import Run, versions
+
+    started = time.monotonic()
+    if out.suffix != ".nc":
+        raise UsageError(f"'{out}' would be of a kind that is not written; expected a name that ends in .nc.")
+    trained = Run.load(run)
+    field = _last_episode(_open(data or trained.dataset), seen_only=data is None)
+    answer = forecast(trained, field, _sites(at, field), times)
+    answer.to_netcdf(str(out))
+    facts = {"out": str(out), "points": len(answer.points), "times": len(answer.times)}
+    if as_json:
+        seconds = time.monotonic() - started
+        print_json(facts | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds})
+    say(f"Wrote {out}: {facts['times']} times at {facts['points']} points.", as_json)
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    data: MaybeData = None,
+    part: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    as_json: Json = False,
+) -> None:
+    """Score a run beside its floors, at seen and at unseen points."""
+    from stonet.console import counting_bar, print_json, say, score_table, screen
+    from stonet.errors import unknown_name
+    from stonet.estimator import scored_task
+    from stonet.evaluation import deviations
+    from stonet.evaluation import evaluate as score
+    from stonet.run import Run, versions
+    from stonet.windows import PARTS
+
+    started = time.monotonic()
+    if part not in PARTS:
+        raise unknown_name("part", part, PARTS)
+    trained = Run.load(run)
+    task = scored_task(trained, _open(data or trained.dataset))
+    with counting_bar("scoring", as_json) as watch:
+        records = score(trained, task, part, watch=watch)
+    deviation = deviations(records, trained.config.model)
+    if as_json:
+        result: dict[str, Any] = {"records": records, "deviation_percent": deviation}
+        seconds = time.monotonic() - started
+        print_json(result | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds})
+        return
+    screen.print(score_table(records, deviation))
+    say(f"{part} part, {time.monotonic() - started:.0f} s; every lead with --json.")
+
+
+def _open(data: str) -> Dataset:
+    """A data set by its name, or a file."""
+    from stonet.datasets import DATASETS, open_dataset
+    from stonet.errors import unknown_name
+    from stonet.field import Dataset
+    from stonet.sources import read
+
+    if data in DATASETS:
+        return open_dataset(data)
+    if not Path(data).exists() and Path(data).suffix == "":
+        raise unknown_name("file or data set", data, DATASETS)
+    return Dataset((read(data),), name=data)
+
+
+def _last_episode(dataset: Dataset, seen_only: bool) -> Field:
+    episode = dataset.episodes[-1]
+    return episode.take(dataset.seen) if seen_only else episode
+
+
+def _sites(at: list[str] | None, field: Field) -> Points | None:
+    """Points from 'a,b' pairs and CSV files, all in one."""
+    from stonet.sources.sites import parse_sites
+
+    return parse_sites(at, field.points.kind) if at else None
+
+
+def _plan(task: Any) -> str:
+    clock, config = task.clock, task.config
+    return (
+        f"{task.dataset.name}: {len(task.dataset.episodes)} episode(s), {len(task.nodes)} points on a "
+        f"{task.nodes.kind}; {clock.past} steps in, {clock.horizon} out, step {clock.step / 1e9:g} s. "
+        f"{config.graph.levels} levels, decoder radius {config.graph.decoder_radius:.4g}."
+    )
+
+
+def main() -> None:
+    """Run a command; a refusal is one clear message and its exit code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads fight on a busy machine
+    as_json = "--json" in sys.argv
+    try:
+        app(standalone_mode=True)
+    except StonetError as error:
+        _refuse(str(error), type(error).__name__, error.exit_code, as_json)
+    except KeyboardInterrupt:
+        _refuse("Stopped. `stonet fit ... --resume` goes on from here.", "Interrupted", 130, as_json)
+    except MemoryError:
+        _refuse("Out of memory. Use fewer points, a smaller train.batch or network.latent.", "Memory", 4, as_json)
+    except Exception as error:
+        if os.environ.get("STONET_DEBUG"):
+            raise
+        text = f"{type(error).__name__}: {error}. This is a bug; STONET_DEBUG=1 shows where."
+        _refuse(text, "Internal", 5, as_json)
+
+
+def _refuse(message: str, kind: str, code: int, as_json: bool) -> None:
+    if as_json:
+        json.dump({"error": {"kind": kind, "message": message, "exit_code": code}}, sys.stdout)
+        sys.stdout.write("\n")
+    sys.stderr.write(f"stonet: {message}\n")
+    sys.exit(code)

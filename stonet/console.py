@@ -1,0 +1,79 @@
+"""What a person at a terminal sees: progress with time to go, tables; or one JSON object instead."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from stonet.training import Watcher
+
+screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A line for the person."""
+    if not quiet:
+        screen.print(text, highlight=False)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """The one object that machines read."""
+    json.dump(content, sys.stdout, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+@contextmanager
+def training_bar(quiet: bool) -> Iterator[Watcher]:
+    """A bar that follows training: loss, best validation, time to go."""
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} steps"),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, disable=quiet) as progress:
+        bar = progress.add_task("training", total=None, note="")
+
+        def watch(event: Any) -> None:
+            note = f"loss {event.loss:.4f}, best validation {event.best:.4f}"
+            progress.update(bar, completed=event.step, total=max(event.steps, 1), note=note)
+
+        yield watch
+
+
+@contextmanager
+def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
+    """A bar for a known number of things: watch(done, total)."""
+    columns = (TextColumn(title), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=screen, disable=quiet) as progress:
+        bar = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+def score_table(records: list[dict[str, Any]], deviations: dict[str, float]) -> Table:
+    """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
+    table = Table(title=f"test scores on {records[0]['dataset']}", title_justify="left")
+    for name in ("model", "points", "channel", "MAE", "RMSE", "MAPE %", "bias", "skill"):
+        table.add_column(name, justify="left" if name in ("model", "points", "channel") else "right")
+    overall = [r for r in records if r["lead"] == "all"]
+    cells = {(r["model"], r["points"], r["channel"], r["metric"]): r["value"] for r in overall}
+    for model, points, channel in dict.fromkeys((r["model"], r["points"], r["channel"]) for r in overall):
+        values = [cells[model, points, channel, metric] for metric in ("mae", "rmse", "mape", "bias")]
+        floor = cells.get(("persistence", points, channel, "mae"))
+        skill = f"{1 - values[0] / floor:.3f}" if floor and values[0] is not None else ""
+        table.add_row(model, points, channel, *("" if v is None else f"{v:.4g}" for v in values), skill)
+    if deviations:
+        told = ", ".join(f"{points} {value:+.1f} %" for points, value in deviations.items())
+        table.caption = f"Deviation of the MAE from seen points: {told}"
+    return table

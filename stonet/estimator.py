@@ -1,0 +1,143 @@
+"""STONet, the estimator: fit, predict, score, with the habits of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stonet.checkpoint import RunFolder
+from stonet.config import Config, load_config, make_config
+from stonet.errors import UsageError
+from stonet.evaluation import check_same_task, evaluate
+from stonet.field import Dataset, Field
+from stonet.geometry import Points
+from stonet.inference import Times, forecast
+from stonet.metrics import Record
+from stonet.run import Run
+from stonet.task import Task
+from stonet.training import State, Watcher, is_first_process, train
+
+Data = Field | Dataset
+
+
+class STONet:
+    """A forecaster of fields on scattered points.
+
+    Example:
+        >>> model = STONet(horizon="12h").fit(observations)
+        >>> forecast = model.predict(observations, at=sites, times=["+90min", "+6h"])
+
+    Args:
+        horizon: how far ahead to learn: steps of the data, or a duration such as "12h".
+        past: how far back to look (None: 12 steps, or a day where the data has a daily cycle).
+        preset: "default", "paper" or "tiny".
+        seed: of everything random.
+        settings: "section.key=value" overrides, as on the command line.
+    """
+
+    def __init__(
+        self,
+        horizon: int | str | None = None,
+        past: int | str | None = None,
+        preset: str = "default",
+        seed: int = 0,
+        settings: Sequence[str] = (),
+    ) -> None:
+        self.horizon, self.past, self.preset, self.seed, self.settings = horizon, past, preset, seed, settings
+        config = load_config(preset, settings=settings).model_dump()
+        config["train"]["seed"] = seed
+        config["data"] |= {k: v for k, v in (("horizon", horizon), ("past", past)) if v is not None}
+        self.config: Config = make_config(config)
+        self._run: Run | None = None
+        self.state: State | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn asks for them."""
+        return {k: getattr(self, k) for k in ("horizon", "past", "preset", "seed", "settings")}
+
+    def fit(
+        self,
+        data: Data,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        watch: Watcher = lambda progress: None,
+    ) -> STONet:
+        """Learn from a Field or a Dataset; with a folder, save the run there. Each fit starts anew."""
+        task = Task.of(as_dataset(data), self.config)
+        self._run, self.state = fit_run(task, folder, resume, watch)
+        return self
+
+    def predict(self, field: Field, at: Points | None = None, times: Times | None = None) -> Field:
+        """The forecast after the field's last time; see `stonet.inference.forecast`."""
+        return forecast(self.run, field, at, times)
+
+    def score(self, data: Data, part: str = "test") -> float:
+        """The skill over persistence, 1 - MAE / MAE of persistence, at seen points: higher is better."""
+        maes = {
+            str(r["model"]): r["value"]
+            for r in self.records(data, part)
+            if r["points"] == "seen" and r["metric"] == "mae" and r["lead"] == "all"
+        }
+        return 1.0 - maes[self.config.model] / maes["persistence"]
+
+    def records(self, data: Data, part: str = "test") -> list[Record]:
+        """Every score, of the model and of its floors, as tidy records."""
+        return evaluate(self.run, scored_task(self.run, as_dataset(data)), part)
+
+    @property
+    def run(self) -> Run:
+        """The trained model with all it needs."""
+        if self._run is None:
+            raise UsageError("This STONet is not trained yet. Call fit(data), or STONet.load(folder).")
+        return self._run
+
+    @staticmethod
+    def load(folder: str | Path) -> STONet:
+        """The estimator of a run folder."""
+        run = Run.load(folder)
+        estimator = STONet()
+        estimator.config, estimator._run = run.config, run
+        return estimator
+
+
+def as_dataset(data: Data) -> Dataset:
+    """A single Field is a data set of one episode."""
+    return data if isinstance(data, Dataset) else Dataset((data,))
+
+
+def fit_run(
+    task: Task, folder: str | Path | None, resume: bool, watch: Watcher, replace_run: bool = False
+) -> tuple[Run, State]:
+    """Train for a task; publish the run in its folder as a whole."""
+    run = Run.untrained(task)
+    if folder is None:
+        return run, train(run, task, None, False, watch)
+    place = RunFolder(folder)
+    if not is_first_process():
+        return run, train(run, task, place, resume, watch)
+    with place.lock():
+        if place.files and not (resume or replace_run):
+            raise UsageError(f"'{folder}' holds a run already. Choose another folder, or add --resume.")
+        state = train(run, task, place, resume, watch)
+        place.publish(run.files(summary(state)))
+    return run, state
+
+
+def summary(state: State) -> Mapping[str, Any]:
+    """How training went, for metrics.json."""
+    return {
+        "best_validation": state.best,
+        "best_step": state.best_step,
+        "steps": state.step,
+        "skipped_steps": state.skipped,
+        "history": state.history,
+    }
+
+
+def scored_task(run: Run, dataset: Dataset) -> Task:
+    """The data set cut and scaled as the run was trained, for scoring."""
+    task = Task.of(dataset, run.config)
+    check_same_task(run, task)
+    return replace(task, config=run.config, clock=run.clock, scaler=run.scaler)

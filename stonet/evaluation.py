@@ -1,0 +1,106 @@
+"""Honest scores: a model beside its floors, at points it was trained on and at points it was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from stonet.errors import DataError
+from stonet.forecaster import Forecaster
+from stonet.metrics import Record, Statistics, deviation, find
+from stonet.rivals.floors import LinearForecaster, persistence
+from stonet.run import Run
+from stonet.task import Task
+from stonet.training import in_batches
+
+BATCH = 8
+
+
+def floors_of(run: Run) -> dict[str, Forecaster]:
+    """The run's model and what it must be compared with: persistence, and the linear base alone."""
+    models = {run.config.model: run.model}
+    base = getattr(run.model, "base", None)
+    if base is not None and base.kind == "ridge" and not isinstance(run.model, LinearForecaster):
+        models["linear"] = LinearForecaster(base)
+    if run.config.model != "persistence":
+        models["persistence"] = persistence(run.config, run.clock, len(run.channels), run.nodes)
+    return models
+
+
+def evaluate(
+    run: Run,
+    task: Task,
+    part: str = "test",
+    models: Mapping[str, Forecaster] | None = None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Record]:
+    """Tidy records of every model on seen points and, where the data set has them, unseen ones.
+
+    Unseen points join the graph with their past ("unseen"), or are asked for without any
+    ("unseen-no-history").
+    """
+    models = floors_of(run) if models is None else models
+    seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
+    groups: list[tuple[str, Any, Any]] = [("seen", seen, seen)]
+    if len(unseen):
+        groups += [("unseen", np.concatenate([seen, unseen]), unseen), ("unseen-no-history", seen, unseen)]
+    jobs = [
+        (name, model, group)
+        for name, model in models.items()
+        for group in groups
+        if group[0] == "seen" or model.inductive
+    ]
+    records: list[Record] = []
+    for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
+        watch(number, len(jobs))
+        statistics = score(model, run, task, part, nodes, queries)
+        records += statistics.records(run.dataset, name, label, run.channels, run.config.train.seed)
+    watch(len(jobs), len(jobs))
+    return records
+
+
+@torch.inference_mode()
+def score(
+    model: Forecaster,
+    run: Run,
+    task: Task,
+    part: str,
+    nodes: Int64[np.ndarray, " node"],
+    queries: Int64[np.ndarray, " query"],
+) -> Statistics:
+    """Errors at `queries`, given the past at `nodes`, in the data's own units."""
+    points = task.dataset.points
+    given = task.windows(part, task.clock.horizon, nodes)
+    truth = task.windows(part, task.clock.horizon, queries, raw=True)
+    scene = model.scene(points.take(nodes), points.take(queries))
+    model.eval()
+    statistics = Statistics(task.clock.horizon, len(run.channels))
+    scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
+    for chosen in in_batches(given, BATCH):
+        forecast = model(given.inputs(chosen), scene).forecast.double() * scale + shift
+        statistics.add(forecast, *truth.targets(chosen))
+    return statistics
+
+
+def check_same_task(run: Run, task: Task) -> None:
+    """Refuse to score a run on data of another kind."""
+    first = task.dataset.episodes[0]
+    if first.channels != run.channels or first.units != run.units:
+        raise DataError(
+            f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} in {run.units}."
+        )
+
+
+def deviations(records: list[Record], model: str) -> dict[str, float]:
+    """The paper's Deviation of the MAE at unseen points from that at seen ones, in percent."""
+    labels = {str(r["points"]) for r in records if r["model"] == model}
+    channel = "all" if any(r["channel"] == "all" for r in records) else str(records[0]["channel"])
+
+    def mae(points: str) -> float:
+        return find(records, model=model, points=points, channel=channel, lead="all", metric="mae")
+
+    return {label: deviation(mae("seen"), mae(label)) for label in sorted(labels - {"seen"})}

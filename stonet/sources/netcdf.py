@@ -1,0 +1,21 @@
+"""NetCDF-4 (HDF5) files: CF stations, or a grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stonet.errors import DataError
+from stonet.field import Field
+
+
+def read(path: Path) -> Field:
+    """Open with xarray, decode after CF, and unroll to points."""
+    import xarray as xr
+
+    try:
+        with xr.open_dataset(path, engine="h5netcdf", decode_timedelta=True) as dataset:
+            return Field.from_xarray(dataset.load())
+    except (OSError, KeyError, RuntimeError) as error:
+        raise DataError(f"'{path}' cannot be read as NetCDF ({error}). Is it whole, and NetCDF-4?") from error
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error

@@ -1,0 +1,73 @@
+"""Task: a data set made ready for training: its clock, its scaler, the windows of each part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64
+
+from stonet.clock import DAY, Clock, in_steps
+from stonet.config import Config
+from stonet.field import Dataset, Field
+from stonet.geometry import Points
+from stonet.model import resolve_graph
+from stonet.scaling import Scaler
+from stonet.windows import Windows, cut, split
+
+MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned from what. Scaler and graph come from training points and times only."""
+
+    dataset: Dataset
+    config: Config  # resolved: lengths in steps, radii found
+    clock: Clock
+    scaler: Scaler
+    parts: dict[str, tuple[Field, ...]]  # train, validation, test; all points
+
+    @staticmethod
+    def of(dataset: Dataset, config: Config) -> Task:
+        """Resolve what the configuration leaves to the data, before any long work."""
+        clock = resolve_clock(dataset, config)
+        parts = split(dataset, clock, config.data.split)
+        seen = dataset.seen
+        scaler = Scaler.fit(field.take(seen) for field in parts["train"])
+        data = config.data.model_copy(update={"past": clock.past, "horizon": clock.horizon})
+        resolved = resolve_graph(config.model_copy(update={"data": data}), dataset.points.take(seen))
+        return Task(dataset, resolved, clock, scaler, parts)
+
+    @property
+    def nodes(self) -> Points:
+        """The points that training sees."""
+        return self.dataset.points.take(self.dataset.seen)
+
+    def windows(
+        self,
+        part: str,
+        stride: int = 1,
+        points: Int64[np.ndarray, " chosen"] | None = None,
+        raw: bool = False,
+    ) -> Windows:
+        """The windows of a part at some of the points (None: those that training sees).
+
+        `raw` leaves the values in their units: scores use labels that were never rescaled, since
+        a zero does not survive the way there and back, and the MAPE must know it.
+        """
+        index = self.dataset.seen if points is None else points
+        fields = tuple(field.take(index) for field in self.parts[part])
+        scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler
+        return cut(fields, scaler, self.clock, stride, self.config.network.window_time)
+
+
+def resolve_clock(dataset: Dataset, config: Config) -> Clock:
+    """Lengths in steps of the data; without a wish, the past reaches back one day where days exist."""
+    first = dataset.episodes[0]
+    horizon = in_steps(config.data.horizon, first.step)
+    past = config.data.past
+    if past is None:
+        a_day = round(DAY / first.step)
+        past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
+    return Clock(first.step, in_steps(past, first.step), horizon, first.calendar)
