@@ -86,8 +86,8 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path, self._holder = Path(path), 0
         if any(self.path.glob(f"{COMMIT}*")) or any(self.path.glob(f"{STAGE}*")):
-            with suppress(ResourceError, OSError), self.lock():  # not while another writer lives
-                self._settle()
+            with suppress(ResourceError), self.lock():  # not while another writer lives
+                pass
         self.files = self._manifest()
 
     def read(self, name: str) -> bytes:
@@ -125,7 +125,6 @@ class RunFolder:
     def save_state(self, data: bytes) -> None:
         """Keep what training needs to go on, and the one before, in case this one goes bad."""
         with self.lock(), _explained(self.path):
-            self._settle()
             write_atomic(self.path / STATES[0], data)
             self._settle()
 
@@ -140,7 +139,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer. May be nested; dies with its process, however that ends."""
+        """Be the one writer, with `files` as now. May be nested; dies with its process."""
         with ExitStack() as stack:
             if self._holder != os.getpid():
                 with _explained(self.path):
@@ -151,6 +150,7 @@ class RunFolder:
                     stack.callback(_LOCKS.remove, file)
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
+                    self._settle()
                 self._holder = os.getpid()
                 stack.callback(setattr, self, "_holder", 0)
             yield

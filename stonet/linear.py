@@ -2,8 +2,8 @@ r"""LinearBase: the closed-form linear operator that the network corrects.
 
     u(x, t0 + lead) = sum_{lag, g} beta_{lead, hour}(lag, g) U_g(x, t0 - lag) + intercept
 
-U_0 is the point's own past; U_g for g > 0 are means of the other points' past under radial weights
-of growing width. beta solves a ridge regression, once pooled and once for each hour of the day,
+U_0 is the point's own past; U_g for g > 0 are values, gradients and Laplacians of local polynomial
+fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once for each hour of the day,
 drawn towards the pooled one; between the fitted leads it is interpolated, so that any time can be
 asked. A point without a past uses a second beta, fitted as if points did not see their own.
 """
@@ -16,54 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
-from scipy.spatial import cKDTree
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
 
 from stonet.clock import Clock
 from stonet.geometry import Points
-from stonet.neighbours import same_place
+from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 
-WIDTHS = (0.7, 1.3, 2.6)  # of the radial weights, in mean spacings of the points
-NEAREST = 32  # neighbours that a weight reaches
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
-
-
-@dataclass(frozen=True)
-class RadialWeights:
-    """For every query: its nearest nodes (itself left out), and their weights of each width."""
-
-    index: Int[Tensor, "query near"]
-    weight: Float[Tensor, "width query near"]
-    own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> RadialWeights:
-        return RadialWeights(self.index.to(device), self.weight.to(device, dtype), self.own.to(device))
-
-
-def radial_weights(queries: Points, nodes: Points, spacing: float) -> RadialWeights:
-    """Gaussian weights of the distance for the nearest nodes; `spacing` sets the scale."""
-    near = min(NEAREST + 1, len(nodes))
-    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    index = index.reshape(len(queries), near)
-    distance = queries.geometry.distance(queries.embedded[:, None], nodes.embedded[index])
-    itself = same_place(distance / spacing) > 0
-    own = np.where(itself[:, 0], index[:, 0], len(nodes))
-    relative = distance / (spacing * np.asarray(WIDTHS)[:, None, None])
-    floor = relative[:, :, min(1, near - 1)][:, :, None]  # nearest gets 1: no underflow far away
-    weight = np.where(itself, 0.0, np.exp(np.minimum(floor, relative) ** 2 - relative**2))
-    return RadialWeights(torch.from_numpy(index), torch.from_numpy(weight).float(), torch.from_numpy(own))
-
-
-def mean_spacing(nodes: Points) -> float:
-    """The mean distance to the nearest other point: the scale of the radial weights."""
-    if len(nodes) < 2:
-        return 1.0
-    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=2)
-    return max(float(distance[:, 1].mean()), 1e-9)
 
 
 class LinearBase(nn.Module):
@@ -83,7 +45,7 @@ class LinearBase(nn.Module):
     def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
         super().__init__()
         self.clock, self.channels, self.kind = clock, channels, kind
-        self.groups, self.hours = 1 + len(WIDTHS), 24 if clock.daily and kind == "ridge" else 1
+        self.groups, self.hours = 1 + GROUPS, 24 if clock.daily and kind == "ridge" else 1
         shape = (self.hours, clock.horizon + 1, self._columns, channels)
         self.register_buffer("own_weight", torch.zeros(shape))  # for points with a past
         self.register_buffer("far_weight", torch.zeros(shape))  # for points without
@@ -100,9 +62,9 @@ class LinearBase(nn.Module):
     def _column(self, lag: int, group: int, channel: int) -> int:
         return (lag * self.groups + group) * self.channels + channel
 
-    def forward(self, batch: Batch, weights: RadialWeights) -> Float[Tensor, "batch future query channel"]:
+    def forward(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch future query channel"]:
         """The linear forecast at the asked leads."""
-        seen, own = self._regressors(batch, weights)
+        seen, own = self._regressors(batch, stencil)
         between = self._between(batch.lead)  # rows future node-of-lead
         hour = batch.hour % self.hours
         forecast = [
@@ -138,44 +100,42 @@ class LinearBase(nn.Module):
         return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
 
     def _regressors(
-        self, batch: Batch, weights: RadialWeights
+        self, batch: Batch, stencil: Stencil
     ) -> tuple[Float[Tensor, "batch query column"], Bool[Tensor, "batch query"]]:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
-        values, known = self._on_lags(batch)  # batch lag node channel; batch node
-        size, lags, nodes, channels = values.shape
-        stacked = (values * known[:, None, :, None]).permute(2, 0, 1, 3).reshape(nodes, -1)
-        there = known.to(values.dtype).T.contiguous()  # node batch
-        groups = [torch.cat([stacked, stacked.new_zeros(1, stacked.shape[1])])[weights.own]]
-        for weight in weights.weight:
-            total = embedding_bag(weights.index, stacked, per_sample_weights=weight, mode="sum")
-            share = embedding_bag(weights.index, there, per_sample_weights=weight, mode="sum")
-            share = share.clamp(min=1e-12).repeat_interleave(lags * channels, dim=1)
-            groups.append(total / share)
-        grouped = torch.stack(groups).view(len(groups), -1, size, lags, channels)
-        columns = grouped.permute(2, 1, 3, 0, 4).flatten(2)  # batch query (lag group channel)
-        own = torch.cat([known, known.new_zeros(size, 1)], dim=1)[:, weights.own]
+        values, known = self._on_lags(batch)
+        size = len(values)
+        everyone = known is None
+        present = values.new_ones(size, values.shape[2], dtype=torch.bool) if known is None else known
+        mine = torch.cat([values, values.new_zeros(*values.shape[:2], 1, values.shape[3])], dim=2)
+        own_past = mine[:, :, stencil.own].transpose(1, 2)[:, :, :, None]  # batch query lag 1 channel
+        around = stencil.apply(values, None if everyone else present)
+        columns = torch.cat([own_past, around], dim=3).flatten(2)  # batch query (lag group channel)
+        own = torch.cat([present, present.new_zeros(size, 1)], dim=1)[:, stencil.own]
         return torch.cat([columns, columns.new_ones(*columns.shape[:2], 1)], dim=-1), own
 
     def _on_lags(
         self, batch: Batch
-    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node"]]:
-        """Every node's past at the regular lags 0, 1, ...: gaps filled in time, linearly."""
+    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node"] | None]:
+        """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly; and which
+        nodes have a past at all (None: all of them).
+        """
         values = batch.frames[batch.past]
         regular = torch.arange(1 - self.clock.past, 1, device=values.device, dtype=values.dtype)
         on_time = bool(((batch.lag - regular).abs() < 1e-3).all()) if batch.lag.shape[1] == len(regular) else False
         if batch.observed is None and on_time:
-            everywhere = torch.ones(len(values), values.shape[2], dtype=torch.bool, device=values.device)
-            return values.flip(1), everywhere
+            return values.flip(1), None
         observed = torch.ones_like(values, dtype=torch.bool) if batch.observed is None else batch.observed[batch.past]
         filled = _interpolate(values, observed, batch.lag.expand(len(values), -1), regular.flip(0))
-        return filled, observed.any(1).all(-1)
+        known = observed.any(1).all(-1)
+        return filled * known[:, None, :, None], None if bool(known.all()) else known
 
     @torch.no_grad()
     def fit(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve for the coefficients; ridge and pull are chosen on the validation windows."""
         self.spacing.fill_(mean_spacing(nodes))
-        weights = radial_weights(nodes, nodes, float(self.spacing))
-        moments = [self._moments(part, weights, len(nodes)) for part in (train, validation)]
+        stencil = make_stencil(nodes, nodes, float(self.spacing))
+        moments = [self._moments(part, stencil, len(nodes)) for part in (train, validation)]
         self_columns = np.arange(self._columns)
         alone = (self_columns // self.channels) % self.groups == 0
         alone[-1] = False  # the intercept
@@ -186,11 +146,11 @@ class LinearBase(nn.Module):
             if table is self.own_weight:
                 self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 
-    def _moments(self, windows: Windows, weights: RadialWeights, nodes: int) -> Moments:
+    def _moments(self, windows: Windows, stencil: Stencil, nodes: int) -> Moments:
         """X'X, X'Y and Y'Y for every hour of the day."""
         result = Moments.zeros(self.hours, self._columns, self.clock.horizon + 1, self.channels)
         for batch, now, target, mask in _regression_batches(windows, nodes):
-            seen, own = self._regressors(batch, weights)
+            seen, own = self._regressors(batch, stencil)
             full = torch.cat([now[0][:, None], target], dim=1), torch.cat([now[1][:, None], mask], dim=1)
             usable = own[:, :, None] & full[1].all(1)  # whole rows only: one X'X serves every lead
             for hour in torch.unique(batch.hour % self.hours).tolist():

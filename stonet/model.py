@@ -23,9 +23,10 @@ from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase, RadialWeights, radial_weights
+from stonet.linear import LinearBase
 from stonet.multipole import MultipoleGraph, Radii, assign_levels, build_graph, find_radii, levels_for
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
+from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows
 
 
@@ -42,7 +43,7 @@ class QueryLinks:
     """The decoder's side of a scene."""
 
     decoder: Links
-    radial: RadialWeights | None
+    stencil: Stencil | None
 
 
 class STONetwork(Forecaster):
@@ -102,10 +103,10 @@ class STONetwork(Forecaster):
         if self.network.decoder == "ode":
             among = decoder if queries is nodes else self._links(nodes, nodes)
             decoder = Links(decoder.position, decoder.neighbours, decoder.own, among)
-        radial = None
+        stencil = None
         if self.base is not None:
-            radial = radial_weights(queries, nodes, float(self.base.spacing)).to(*self._where)
-        return QueryLinks(decoder.to(*self._where), radial)
+            stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
+        return QueryLinks(decoder.to(*self._where), stencil)
 
     def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "frame node latent"]:
         """v_enc of every distinct frame of the batch."""
@@ -127,10 +128,10 @@ class STONetwork(Forecaster):
             encoded[batch.past], present, batch.lag, batch.lead, batch.future_time, links.decoder
         )
         forecast = self.project(decoded)
-        if self.base is None or links.radial is None:
+        if self.base is None or links.stencil is None:
             return forecast
         with torch.no_grad():
-            ground = self.base(batch, links.radial)
+            ground = self.base(batch, links.stencil)
         return ground + self.base.scale(batch.lead) * forecast
 
     def reconstruct(self, encoded: Float[Tensor, "frame node latent"]) -> Float[Tensor, "frame node channel"]:

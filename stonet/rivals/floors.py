@@ -10,7 +10,8 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase, RadialWeights, mean_spacing, radial_weights
+from stonet.linear import LinearBase
+from stonet.stencil import Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 
 
@@ -24,9 +25,9 @@ class LinearForecaster(Forecaster):
     def graph(self, nodes: Points) -> None:
         return None
 
-    def links(self, nodes: Points, queries: Points) -> RadialWeights:
-        weights = radial_weights(queries, nodes, float(self.base.spacing))
-        return weights.to(self.base.spacing.device, self.base.spacing.dtype)
+    def links(self, nodes: Points, queries: Points) -> Stencil:
+        stencil = make_stencil(queries, nodes, float(self.base.spacing))
+        return stencil.to(self.base.spacing.device, self.base.spacing.dtype)
 
     def encode(self, batch: Batch, scene: Scene) -> None:
         return None

@@ -1,0 +1,139 @@
+r"""Stencils: what a point's neighbours say of the field there, by local polynomial fits.
+
+Around x a polynomial p is fitted to the neighbours' values (x itself left out) by least squares,
+weighted by exp(-(d/h)^2). Its value, gradient and Laplacian at x are linear in the values: weights
+that know where the neighbours lie, and that need no value at x. A missing neighbour leaves the fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from stonet.geometry import Points
+from stonet.neighbours import same_place
+
+NEAREST = 32  # neighbours that a fit sees
+LINEAR = (1.3, 2.0, 3.0)  # widths h of the linear fits, in mean spacings: value
+QUADRATIC = (2.0, 3.0)  # of the quadratic fits: value, gradient (2), Laplacian
+GROUPS = len(LINEAR) + 4 * len(QUADRATIC)
+RIDGE = 1e-3  # on all but the constant: few neighbours give a mean rather than a wild slope
+WORKSPACE = 2**22  # floats of the largest temporary
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """Every query's nearest nodes, where they lie, and the weights of the fits if all are there."""
+
+    index: Int[Tensor, "query near"]
+    offset: Float[Tensor, "query near 2"]  # in mean spacings
+    usable: Bool[Tensor, "query near"]  # not the query point itself
+    weight: Float[Tensor, "1 query group near"]
+    own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Stencil:
+        return Stencil(
+            self.index.to(device),
+            self.offset.to(device, dtype),
+            self.usable.to(device),
+            self.weight.to(device, dtype),
+            self.own.to(device),
+        )
+
+    def apply(
+        self,
+        values: Float[Tensor, "batch lag node channel"],
+        known: Bool[Tensor, "batch node"] | None,
+    ) -> Float[Tensor, "batch query lag group channel"]:
+        """The fits of every lag and channel at every query; nodes that are not known leave them."""
+        batch, lags, nodes, channels = values.shape
+        weight = self.weight if known is None else self._weights_for(known)
+        flat = values.permute(2, 0, 1, 3).reshape(nodes, batch, lags * channels)
+        near = self.index.shape[1]
+        step = max(1, WORKSPACE // (near * batch * lags * channels))
+        parts = []
+        for start in range(0, len(self.index), step):
+            index = self.index[start : start + step]
+            gathered = flat.index_select(0, index.flatten()).view(len(index), near, batch, -1)
+            chosen = weight[:, start : start + step]
+            if len(weight) == 1:  # the same neighbours for every window
+                fitted = (chosen[0] @ gathered.flatten(2)).view(len(index), -1, batch, lags, channels)
+                parts.append(fitted.permute(2, 0, 3, 1, 4))
+            else:
+                fitted = chosen.transpose(0, 1) @ gathered.transpose(1, 2)  # query batch group (lag channel)
+                parts.append(fitted.unflatten(-1, (lags, channels)).permute(1, 0, 3, 2, 4))
+        return torch.cat(parts, dim=1)
+
+    def _weights_for(self, known: Bool[Tensor, "batch node"]) -> Float[Tensor, "rows query group near"]:
+        if bool((known == known[:1]).all()):
+            known = known[:1]
+        return fit_weights(self.offset, self.usable & known[:, self.index])
+
+
+def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
+    """The nearest nodes of every query; `spacing` sets the scale."""
+    near = min(NEAREST + 1, len(nodes))
+    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+    index = index.reshape(len(queries), near)
+    x, y = queries.embedded[:, None], nodes.embedded[index]
+    itself = same_place(queries.geometry.distance(x, y) / spacing) > 0
+    offset = torch.from_numpy(queries.geometry.offset(np.broadcast_to(x, y.shape), y) / spacing)
+    usable = torch.from_numpy(~itself)
+    return Stencil(
+        index=torch.from_numpy(index),
+        offset=offset.float(),
+        usable=usable,
+        weight=fit_weights(offset, usable[None]).float(),
+        own=torch.from_numpy(np.where(itself[:, 0], index[:, 0], len(nodes))),
+    )
+
+
+def mean_spacing(nodes: Points) -> float:
+    """The mean distance to the nearest other point: the scale of the fits."""
+    if len(nodes) < 2:
+        return 1.0
+    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=2)
+    return max(float(distance[:, 1].mean()), 1e-9)
+
+
+def fit_weights(
+    offset: Float[Tensor, "query near 2"], usable: Bool[Tensor, "rows query near"]
+) -> Float[Tensor, "rows query group near"]:
+    """The weights of all fits; zero for a neighbour that is not usable, and where none is."""
+    offset = offset.double()
+    squared = offset.square().sum(-1)
+    nearest = torch.where(usable, squared, torch.inf).amin(-1, keepdim=True)
+    nearest = torch.where(nearest.isfinite(), nearest, 0.0)
+    groups = []
+    for width in LINEAR:
+        groups.append(_fit(offset / width, _bell(squared, nearest, width, usable), 3)[..., :1, :])
+    for width in QUADRATIC:
+        fitted = _fit(offset / width, _bell(squared, nearest, width, usable), 6)
+        laplacian = 2 * (fitted[..., 3:4, :] + fitted[..., 5:6, :])
+        groups += [fitted[..., :3, :], laplacian]
+    return torch.cat(groups, dim=-2).to(torch.get_default_dtype())
+
+
+def _bell(squared: Tensor, nearest: Tensor, width: float, usable: Tensor) -> Tensor:
+    """exp(-(d/h)^2), relative to the nearest usable neighbour so that nothing underflows far out."""
+    return torch.where(usable, torch.exp((nearest - squared) / width**2), 0.0)
+
+
+def _fit(
+    offset: Float[Tensor, "query near 2"], bell: Float[Tensor, "rows query near"], terms: int
+) -> Float[Tensor, "rows query term near"]:
+    """(Phi' K Phi + ridge)^-1 Phi' K: each row gives one coefficient of the polynomial."""
+    x, y = offset.unbind(-1)
+    phi = torch.stack([torch.ones_like(x), x, y, x * x, x * y, y * y], dim=-1)[..., :terms]
+    weighted = bell[..., None] * phi
+    normal = weighted.transpose(-1, -2) @ phi
+    total = bell.sum(-1).clamp(min=1e-9)
+    ridge = torch.full((terms,), RIDGE, dtype=phi.dtype, device=phi.device)
+    ridge[0] = 1e-9
+    normal = normal + torch.diag_embed(ridge * total[..., None])
+    return torch.linalg.solve(normal, weighted.transpose(-1, -2))
