@@ -47,6 +47,16 @@ class Links:
         )
 
 
+@dataclass(frozen=True)
+class Local:
+    """What is known right at the queries: whitened regressors with and without the own past."""
+
+    own: Float[Tensor, "batch query white"]
+    far: Float[Tensor, "batch query white"]
+    has_past: Bool[Tensor, "batch query"]
+    calendar: Float[Tensor, "batch calendar"]  # of the issue time
+
+
 class TimeKernel(nn.Module):
     """u(dt): a matrix for every lag; per sample only where samples have times of their own."""
 
@@ -72,14 +82,13 @@ class TimeKernel(nn.Module):
 
 
 class RevisedBranch(nn.Module):
-    """AGG before its activation; optionally with a term for the query point's own past."""
+    """AGG before its activation."""
 
     def __init__(self, edge: int, rank: int, horizon: int, config: ModelConfig) -> None:
         super().__init__()
         size = (config.latent, rank, config.hidden)
         self.rank, self.horizon = rank, horizon
         self.threshold = nn.Parameter(torch.zeros(rank))  # theta
-        self.own = TimeKernel(*size, horizon) if config.own_history else None
         if config.separable:
             self.time: TimeKernel | None = TimeKernel(*size, horizon)
             self.space = mlp(edge, config.hidden, rank)
@@ -102,12 +111,7 @@ class RevisedBranch(nn.Module):
         if present is not None:
             latent = latent * present[..., None]
         summed = self._separable(latent, lags, links) if self.time else self._joint(latent, lags, links)
-        result = summed / _mean_count(links.neighbours, present)[:, None, :, None] + self.threshold
-        if self.own is not None:
-            mine = pad(self.own(latent, lags), (0, 0, 0, 0, 0, 1))  # an empty row for queries without past
-            share = 1.0 if present is None else pad(_share(present), (0, 1), value=1.0)[:, :, None, None]
-            result = result + (mine / share).index_select(1, links.own).transpose(1, 2)
-        return result
+        return summed / _mean_count(links.neighbours, present)[:, None, :, None] + self.threshold
 
     def _separable(
         self,
@@ -165,6 +169,27 @@ class RevisedBranch(nn.Module):
             outer = torch.einsum("nktbd,nbztkm->nbzdm", gathered, chosen)
         plain = gathered.sum((1, 2)) @ self.bias  # row batch rank
         return outer.flatten(-2) @ self.weight + plain[:, :, None]
+
+
+class LocalBranch(nn.Module):
+    """A term of the branch from the query's own surroundings: the base's regressors, whitened.
+
+    The mean over neighbours dilutes what a point's own past says; here it is undiluted, and where
+    a query has no past, its neighbours' alone is read by a first layer of its own.
+    """
+
+    def __init__(self, white: int, calendar: int, hidden: int, rank: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(white + 2 * calendar, hidden)
+        self.far = nn.Linear(white + 2 * calendar, hidden)
+        self.rest = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, rank))
+
+    def forward(self, local: Local) -> Float[Tensor, "batch 1 query rank"]:
+        turn = 2 * math.pi * local.calendar
+        clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None]
+        seen = [torch.cat([z, clock.expand(-1, z.shape[1], -1)], dim=-1) for z in (local.own, local.far)]
+        first = torch.where(local.has_past[..., None], self.own(seen[0]), self.far(seen[1]))
+        return self.rest(first)[:, None]
 
 
 class FixedBranch(nn.Module):
@@ -229,12 +254,6 @@ def _numbered(block: Block, width: int) -> list[tuple[int, Block]]:
         (r, Block(block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]))
         for r in range(0, len(block.rows), rows)
     ]
-
-
-def _share(present: Bool[Tensor, "batch past node"]) -> Float[Tensor, "batch node"]:
-    """The share of a node's inputs that are there; 1 where none is, so that zero stays zero."""
-    share = present.float().mean(1)
-    return torch.where(share > 0, share, 1.0)
 
 
 def _mean_count(

@@ -178,7 +178,7 @@ def _plan(task: Any) -> str:
 
 def main() -> None:
     """Run a command; a refusal is one clear message and its exit code."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads fight on a busy machine
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
     as_json = "--json" in sys.argv
     try:
         app(standalone_mode=True)

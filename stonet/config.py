@@ -47,9 +47,9 @@ class GraphConfig(Section):
 class ModelConfig(Section):
     """The network. The paper's symbol stands behind each name."""
 
-    latent: int = Field(32, ge=1)  # d
-    rank: int = Field(64, ge=1)  # branch and trunk outputs
-    hidden: int = Field(24, ge=1)  # hidden units of kappa and xi
+    latent: int = Field(16, ge=1)  # d
+    rank: int = Field(32, ge=1)  # branch and trunk outputs
+    hidden: int = Field(16, ge=1)  # hidden units of kappa and xi
     parametric: int = Field(4, ge=1)  # outputs of a_t(x)
     frequencies: int = Field(8, ge=1)  # d_t, sines and cosines of the time embedding
     layers: int = Field(1, ge=1)  # of the encoder
@@ -59,7 +59,7 @@ class ModelConfig(Section):
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    own_history: bool = True  # a term of the branch for the point's own past
+    local: int = Field(64, ge=0)  # width of the branch's term for the query's own surroundings; 0: none
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
     window_time: bool = False  # encoder sees the position in the window (then frames are not shared)
 
@@ -107,7 +107,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "terms": 3,
             "base": "none",
             "sharp": False,
-            "own_history": False,
+            "local": 0,
             "linear_path": False,
             "window_time": True,
         },
@@ -116,7 +116,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {  # for tests and first looks: seconds on one core
         "data": {"past": 6, "horizon": 4},
         "graph": {"levels": 2, "within_degree": 6.0, "between_degree": 4.0, "decoder_degree": 5.0},
-        "network": {"latent": 8, "rank": 8, "hidden": 8, "parametric": 2, "frequencies": 2},
+        "network": {"latent": 8, "rank": 8, "hidden": 8, "parametric": 2, "frequencies": 2, "local": 8},
         "train": {"epochs": 2, "steps": 6, "batch": 4, "run": 2, "validation_windows": 8},
     },
 }

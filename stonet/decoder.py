@@ -8,12 +8,14 @@ The decoder reads the encoded past only through a query's neighbours, so a query
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from stonet.branch import FixedBranch, Links, RevisedBranch
+from stonet.branch import FixedBranch, Links, Local, LocalBranch, RevisedBranch
 from stonet.config import ModelConfig
 from stonet.encoder import KernelOperator, TimeEmbedding, mlp
 from stonet.errors import UsageError
@@ -22,22 +24,53 @@ Latent = Float[Tensor, "batch past node latent"]
 Present = Bool[Tensor, "batch past node"] | None
 
 
+@dataclass(frozen=True)
+class Question:
+    """The encoded past, and for which times the future is asked."""
+
+    latent: Latent
+    present: Present
+    lag: Float[Tensor, "rows past"]
+    lead: Float[Tensor, "rows future"]
+    calendar: Float[Tensor, "batch future calendar"]
+    local: Local | None  # what is known right at the queries
+
+    def at(self, columns: Int[Tensor, " chosen"]) -> Question:
+        """The same question for some of its times."""
+        return replace(self, lead=self.lead[:, columns], calendar=self.calendar[:, columns])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the data decide of a decoder's shape."""
+
+    dimension: int  # of the coordinates
+    calendar: int  # features of a time
+    edge: int  # features of an edge
+    past: int
+    horizon: int
+    nodes: int
+    white: int  # whitened regressors; 0 without a local term
+
+
 class OperatorDecoder(nn.Module):
     """C (sigma(branch) * sigma(trunk)); with `linear_path` both start as if sigma were absent."""
 
     def __init__(
-        self, dimension: int, calendar: int, edge: int, past: int, horizon: int, nodes: int, config: ModelConfig
+        self, sizes: Sizes, config: ModelConfig
     ) -> None:
         super().__init__()
+        dimension, calendar, horizon, white = sizes.dimension, sizes.calendar, sizes.horizon, sizes.white
         self.horizon, self.linear_path = horizon, config.linear_path
         self.literal = config.decoder == "literal"
         width = config.latent if self.literal else config.rank
         rank = config.latent**2 if self.literal else config.rank
         self.branch: nn.Module = (
-            FixedBranch(nodes, past, rank, config.latent)
+            FixedBranch(sizes.nodes, sizes.past, rank, config.latent)
             if config.decoder == "fixed"
-            else RevisedBranch(edge, rank, horizon, config)
+            else RevisedBranch(sizes.edge, rank, horizon, config)
         )
+        self.local = LocalBranch(white, calendar, config.local, rank) if white else None
         self.embedding = TimeEmbedding(1 + calendar, config.frequencies)
         self.trunk = mlp(dimension + self.embedding.width, config.latent, width)
         if self.literal:
@@ -48,17 +81,12 @@ class OperatorDecoder(nn.Module):
                 nn.init.zeros_(self.map.weight)  # starts as "nothing to correct"
                 nn.init.zeros_(self.map.bias)
 
-    def forward(
-        self,
-        latent: Latent,
-        present: Present,
-        lag: Float[Tensor, "rows past"],
-        lead: Float[Tensor, "rows future"],
-        calendar: Float[Tensor, "batch future calendar"],
-        links: Links,
-    ) -> Float[Tensor, "batch future query latent"]:
-        branch = self.branch(latent, present, lead[:, :, None] - lag[:, None, :], links)
-        trunk = self._trunk(lead, calendar, links.position)
+    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
+        lags = asked.lead[:, :, None] - asked.lag[:, None, :]
+        branch = self.branch(asked.latent, asked.present, lags, links)
+        if self.local is not None and asked.local is not None:
+            branch = branch + self.local(asked.local)
+        trunk = self._trunk(asked.lead, asked.calendar, links.position)
         if self.literal:
             kept = gelu(branch).unflatten(-1, self.combine.shape)  # AGG_ik
             return torch.einsum("btqik,ik->btqk", kept, self.combine) * gelu(trunk)
@@ -93,19 +121,11 @@ class OdeDecoder(nn.Module):
         self.operator = KernelOperator(dimension, config.model_copy(update={"linear_path": False, "sharp": False}))
         self.rate = nn.Linear(config.latent, config.latent)
 
-    def forward(
-        self,
-        latent: Latent,
-        present: Present,
-        lag: Float[Tensor, "rows past"],
-        lead: Float[Tensor, "rows future"],
-        calendar: Float[Tensor, "batch future calendar"],
-        links: Links,
-    ) -> Float[Tensor, "batch future query latent"]:
+    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
         from torchdiffeq import odeint
 
-        state, known = _latest(latent, present)
-        moments, which = torch.unique(lead, return_inverse=True)
+        state, known = _latest(asked.latent, asked.present)
+        moments, which = torch.unique(asked.lead, return_inverse=True)
         moments = torch.cat([moments.new_zeros(1), moments]) / self.horizon
         nodes = links.among_nodes
         assert nodes is not None  # the model links the nodes among themselves for this decoder
@@ -116,8 +136,8 @@ class OdeDecoder(nn.Module):
 
         path = odeint(rate, state, moments, rtol=1e-3, atol=1e-3, method="dopri5")[1:]
         read = _read(path, known, links)  # moment batch query latent
-        sample = torch.arange(len(latent), device=latent.device)[:, None]
-        return read[which.expand(len(latent), -1), sample]
+        sample = torch.arange(len(state), device=state.device)[:, None]
+        return read[which.expand(len(state), -1), sample]
 
 
 def _latest(latent: Latent, present: Present) -> tuple[Tensor, Tensor | None]:
@@ -151,38 +171,27 @@ class TermDecoders(nn.Module):
         super().__init__()
         self.decoders, self.horizon = nn.ModuleList(decoders), horizon
 
-    def forward(
-        self,
-        latent: Latent,
-        present: Present,
-        lag: Float[Tensor, "rows past"],
-        lead: Float[Tensor, "rows future"],
-        calendar: Float[Tensor, "batch future calendar"],
-        links: Links,
-    ) -> Float[Tensor, "batch future query latent"]:
-        count = len(self.decoders)
+    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
+        count, lead = len(self.decoders), asked.lead
         term = (torch.ceil(lead * count / self.horizon - 1e-4) - 1).clamp(0, count - 1)
         if len(lead) > 1:  # samples with times of their own: ask all, keep the right one
-            every = [d(latent, present, lag, lead, calendar, links) for d in self.decoders]
-            return sum(e * (term == k)[:, :, None, None] for k, e in enumerate(every))
+            every = torch.stack([decoder(asked, links) for decoder in self.decoders], dim=-1)
+            mine = torch.nn.functional.one_hot(term.long(), count).to(every.dtype)
+            return (every * mine[:, :, None, None]).sum(-1)
         parts, order = [], []
         for number, decoder in enumerate(self.decoders):
             columns = torch.nonzero(term[0] == number)[:, 0]
             if len(columns):
-                parts.append(decoder(latent, present, lag, lead[:, columns], calendar[:, columns], links))
+                parts.append(decoder(asked.at(columns), links))
                 order.append(columns)
         return torch.cat(parts, dim=1)[:, torch.argsort(torch.cat(order))]
 
 
-def build_decoder(
-    dimension: int, calendar: int, edge: int, past: int, horizon: int, nodes: int, config: ModelConfig
-) -> nn.Module:
+def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:
     """The decoder, or decoders, that the configuration asks for."""
     if config.decoder == "ode":
         if config.terms > 1:
             raise UsageError("The ODE decoder carries one state through the whole horizon: set network.terms=1.")
-        return OdeDecoder(dimension, horizon, config)
-    made: list[nn.Module] = [
-        OperatorDecoder(dimension, calendar, edge, past, horizon, nodes, config) for _ in range(config.terms)
-    ]
-    return made[0] if len(made) == 1 else TermDecoders(made, horizon)
+        return OdeDecoder(sizes.dimension, sizes.horizon, config)
+    made: list[nn.Module] = [OperatorDecoder(sizes, config) for _ in range(config.terms)]
+    return made[0] if len(made) == 1 else TermDecoders(made, sizes.horizon)

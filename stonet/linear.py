@@ -6,6 +6,9 @@ U_0 is the point's own past; U_g for g > 0 are values, gradients and Laplacians 
 fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once for each hour of the day,
 drawn towards the pooled one; between the fitted leads it is interpolated, so that any time can be
 asked. A point without a past uses a second beta, fitted as if points did not see their own.
+
+The same regressors, whitened, are what the network sees of a point's surroundings: directions in
+which they hardly vary (second differences, say) often tell most, and would drown otherwise.
 """
 
 from __future__ import annotations
@@ -24,21 +27,32 @@ from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
-RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+WHITENED = 128  # directions kept, those of largest variance
 PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the base sees at every query: its regressors, and whether the query has a past."""
+
+    columns: Float64[Tensor, "batch query column"]
+    own: Bool[Tensor, "batch query"]
+
+
 class LinearBase(nn.Module):
-    """The fitted operator. Its coefficients are buffers: nothing here is trained by gradients.
+    """The fitted operator. Its numbers are buffers: nothing here is trained by gradients.
 
     Args:
         clock: the data's step, past and horizon.
         channels: of the field.
-        kind: "ridge" to be fitted, or "persistence": the last value, or the nearest neighbours' one.
+        kind: "ridge" to be fitted, or "persistence": the last value, or the neighbours' one.
     """
 
     own_weight: Tensor
     far_weight: Tensor
+    own_white: Tensor
+    far_white: Tensor
     spread: Tensor
     spacing: Tensor
 
@@ -46,36 +60,41 @@ class LinearBase(nn.Module):
         super().__init__()
         self.clock, self.channels, self.kind = clock, channels, kind
         self.groups, self.hours = 1 + GROUPS, 24 if clock.daily and kind == "ridge" else 1
-        shape = (self.hours, clock.horizon + 1, self._columns, channels)
-        self.register_buffer("own_weight", torch.zeros(shape))  # for points with a past
-        self.register_buffer("far_weight", torch.zeros(shape))  # for points without
+        self.columns = clock.past * self.groups * channels + 1
+        self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
+        table = torch.zeros(self.hours, clock.horizon + 1, self.columns, channels, dtype=torch.float64)
+        white = torch.zeros(self.columns, self.width, dtype=torch.float64)
+        self.register_buffer("own_weight", table.clone())  # for points with a past
+        self.register_buffer("far_weight", table.clone())  # for points without
+        self.register_buffer("own_white", white.clone())  # the last row takes the mean away
+        self.register_buffer("far_white", white.clone())
         self.register_buffer("spread", torch.ones(clock.horizon + 1, channels))  # of what is left over
         self.register_buffer("spacing", torch.ones(()))
-        for channel in range(channels):  # persistence: the last value, lag 0, of group 0 or 1
-            self.own_weight[:, :, self._column(0, 0, channel), channel] = 1.0
-            self.far_weight[:, :, self._column(0, 1, channel), channel] = 1.0
-
-    @property
-    def _columns(self) -> int:
-        return self.clock.past * self.groups * self.channels + 1
-
-    def _column(self, lag: int, group: int, channel: int) -> int:
-        return (lag * self.groups + group) * self.channels + channel
+        for channel in range(channels):  # persistence: lag 0 of group 0 (own) or 1 (the narrowest fit)
+            self.own_weight[:, :, channel, channel] = 1.0
+            self.far_weight[:, :, channels + channel, channel] = 1.0
 
     def forward(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch future query channel"]:
         """The linear forecast at the asked leads."""
-        seen, own = self._regressors(batch, stencil)
-        between = self._between(batch.lead)  # rows future node-of-lead
+        return self.forecast(self.look(batch, stencil), batch)
+
+    def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
+        """beta applied to what was seen."""
+        between = self._between(batch.lead.double())  # rows future knot
         hour = batch.hour % self.hours
-        forecast = [
-            torch.einsum("btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], seen)
+        both = [
+            torch.einsum("btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], look.columns)
             for table in (self.own_weight, self.far_weight)
         ]
-        return torch.where(own[:, None, :, None], forecast[0], forecast[1])
+        return torch.where(look.own[:, None, :, None], *both).to(batch.frames.dtype)
+
+    def whitened(self, look: Look) -> tuple[Float64[Tensor, "batch query white"], ...]:
+        """The regressors, decorrelated and of order one: with the point's own past, and without."""
+        return look.columns @ self.own_white, look.columns @ self.far_white
 
     def scale(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future 1 channel"]:
         """How large what is left over usually is, at these leads."""
-        return (self._between(lead) @ self.spread).clamp(min=1e-6)[:, :, None]
+        return (self._between(lead) @ self.spread.to(lead.dtype)).clamp(min=1e-6)[:, :, None]
 
     def _between(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future knot"]:
         """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond the ends."""
@@ -99,9 +118,8 @@ class LinearBase(nn.Module):
         inside.scatter_(-1, columns, cubic)
         return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
 
-    def _regressors(
-        self, batch: Batch, stencil: Stencil
-    ) -> tuple[Float[Tensor, "batch query column"], Bool[Tensor, "batch query"]]:
+    @torch.no_grad()
+    def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
         values, known = self._on_lags(batch)
         size = len(values)
@@ -112,7 +130,8 @@ class LinearBase(nn.Module):
         around = stencil.apply(values, None if everyone else present)
         columns = torch.cat([own_past, around], dim=3).flatten(2)  # batch query (lag group channel)
         own = torch.cat([present, present.new_zeros(size, 1)], dim=1)[:, stencil.own]
-        return torch.cat([columns, columns.new_ones(*columns.shape[:2], 1)], dim=-1), own
+        one = columns.new_ones(*columns.shape[:2], 1)
+        return Look(torch.cat([columns, one], dim=-1).double(), own)
 
     def _on_lags(
         self, batch: Batch
@@ -136,26 +155,30 @@ class LinearBase(nn.Module):
         self.spacing.fill_(mean_spacing(nodes))
         stencil = make_stencil(nodes, nodes, float(self.spacing))
         moments = [self._moments(part, stencil, len(nodes)) for part in (train, validation)]
-        self_columns = np.arange(self._columns)
-        alone = (self_columns // self.channels) % self.groups == 0
-        alone[-1] = False  # the intercept
-        for table, keep in ((self.own_weight, self_columns), (self.far_weight, self_columns[~alone])):
-            chosen, error = _best_ridge(*moments, keep)
-            table.zero_()
-            table[:, :, torch.from_numpy(keep)] = torch.from_numpy(chosen).float().permute(0, 2, 1, 3)
-            if table is self.own_weight:
-                self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
+        column = np.arange(self.columns)
+        from_neighbours = ((column // self.channels) % self.groups > 0) | (column == column[-1])
+        for table, white, keep in (
+            (self.own_weight, self.own_white, column),
+            (self.far_weight, self.far_white, column[from_neighbours]),
+        ):
+            beta, error, ridge = _best_ridge(*moments, keep)
+            white.copy_(torch.from_numpy(moments[0].whitening(keep, ridge, self.columns, self.width)))
+            if self.kind == "ridge":
+                table.zero_()
+                table[:, :, torch.from_numpy(keep)] = torch.from_numpy(beta).permute(0, 2, 1, 3)
+                if table is self.own_weight:
+                    self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 
     def _moments(self, windows: Windows, stencil: Stencil, nodes: int) -> Moments:
         """X'X, X'Y and Y'Y for every hour of the day."""
-        result = Moments.zeros(self.hours, self._columns, self.clock.horizon + 1, self.channels)
+        result = Moments.zeros(self.hours, self.columns, self.clock.horizon + 1, self.channels)
         for batch, now, target, mask in _regression_batches(windows, nodes):
-            seen, own = self._regressors(batch, stencil)
+            look = self.look(batch, stencil)
             full = torch.cat([now[0][:, None], target], dim=1), torch.cat([now[1][:, None], mask], dim=1)
-            usable = own[:, :, None] & full[1].all(1)  # whole rows only: one X'X serves every lead
+            usable = look.own[:, :, None] & full[1].all(1)  # whole rows only: one X'X serves every lead
             for hour in torch.unique(batch.hour % self.hours).tolist():
                 rows = (batch.hour % self.hours == hour)[:, None] & usable.all(-1)
-                x = seen[rows].double().numpy()
+                x = look.columns[rows].numpy()
                 y = full[0].permute(0, 2, 1, 3)[rows].double().numpy()
                 result.add(hour, x, y)
         return result
@@ -194,16 +217,33 @@ class Moments:
         crossed = np.einsum("hcld,hcld->ld", beta, xy)
         return (self.yy.sum(0) - 2 * crossed + fitted) / max(self.count.sum(), 1.0)
 
+    def whitening(self, keep: np.ndarray, ridge: float, columns: int, width: int) -> np.ndarray:
+        """(columns, width): maps [regressors, 1] to uncorrelated numbers of order one.
+
+        Directions that vary less than the ridge are left small: the ridge says they are noise.
+        """
+        xx, count = self.xx.sum(0)[np.ix_(keep, keep)], max(self.count.sum(), 1.0)
+        mean = xx[-1, :-1] / count
+        covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
+        variance, direction = np.linalg.eigh(covariance)
+        chosen = np.argsort(variance)[::-1][:width]
+        floor = ridge * np.trace(xx) / len(keep) / count
+        scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
+        result = np.zeros((columns, width))
+        result[keep[:-1], : len(chosen)] = scaled
+        result[-1, : len(chosen)] = -mean @ scaled
+        return result
+
 
 def _best_ridge(
     train: Moments, validation: Moments, keep: np.ndarray
-) -> tuple[Float64[np.ndarray, "hour column lead channel"], Float64[np.ndarray, "lead channel"]]:
-    """The coefficients that err least on validation, over all ridges and pulls."""
+) -> tuple[Float64[np.ndarray, "hour column lead channel"], Float64[np.ndarray, "lead channel"], float]:
+    """The coefficients that err least on validation, over all ridges and pulls; and the ridge."""
     judge = validation if validation.count.sum() else train
     xx, xy = train.xx[:, keep][:, :, keep], train.xy[:, keep]
     hours, columns = xy.shape[:2]
     size = np.trace(xx.sum(0)) / columns + 1e-12
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
+    best: tuple[float, np.ndarray, np.ndarray, float] | None = None
     flat = xy.reshape(hours, columns, -1)
     for ridge in RIDGES:
         pooled = np.linalg.solve(xx.sum(0) + ridge * size * np.eye(columns), flat.sum(0))
@@ -215,9 +255,9 @@ def _best_ridge(
             shaped = beta.reshape(xy.shape)
             error = judge.error(shaped, keep)
             if best is None or float(error.mean()) < best[0]:
-                best = float(error.mean()), shaped, error
+                best = float(error.mean()), shaped, error, ridge
     assert best is not None
-    return best[1], best[2]
+    return best[1:]
 
 
 def _regression_batches(windows: Windows, nodes: int) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from stonet.branch import Links
+from stonet.branch import Links, Local
 from stonet.clock import Clock
 from stonet.config import Config, GraphConfig
-from stonet.decoder import build_decoder
+from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase
+from stonet.linear import LinearBase, Look
 from stonet.multipole import MultipoleGraph, Radii, assign_levels, build_graph, find_radii, levels_for
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.stencil import Stencil, make_stencil
@@ -74,12 +74,12 @@ class STONetwork(Forecaster):
         self.lift = nn.Linear(channels + flags, network.latent)  # P
         self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
         edge = edge_width(self.describe, dimension)
-        self.decoder = build_decoder(
-            dimension, clock.features, edge, clock.past, clock.horizon, len(nodes), network
-        )
+        self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
+        white = self.base.width if self.base is not None and network.local else 0
+        sizes = Sizes(dimension, clock.features, edge, clock.past, clock.horizon, len(nodes), white)
+        self.decoder = build_decoder(sizes, network)
         self.project = nn.Linear(network.latent, channels)  # P'
         nn.init.zeros_(self.project.bias)
-        self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
 
     def graph(self, nodes: Points) -> NodeGraph:
         """New points join level 0; training points keep their level (all new: a new partition)."""
@@ -123,23 +123,32 @@ class STONetwork(Forecaster):
     ) -> Float[Tensor, "batch future query channel"]:
         """P'(v_dec), on top of the base where there is one."""
         links: QueryLinks = scene.links
-        present = None if batch.present is None else batch.present[batch.past]
-        decoded = self.decoder(
-            encoded[batch.past], present, batch.lag, batch.lead, batch.future_time, links.decoder
+        look = None if self.base is None else self.base.look(batch, links.stencil)
+        asked = Question(
+            latent=encoded[batch.past],
+            present=None if batch.present is None else batch.present[batch.past],
+            lag=batch.lag,
+            lead=batch.lead,
+            calendar=batch.future_time,
+            local=None if look is None else self._local(look, batch),
         )
-        forecast = self.project(decoded)
-        if self.base is None or links.stencil is None:
+        forecast = self.project(self.decoder(asked, links.decoder))
+        if self.base is None or look is None:
             return forecast
-        with torch.no_grad():
-            ground = self.base(batch, links.stencil)
-        return ground + self.base.scale(batch.lead) * forecast
+        return self.base.forecast(look, batch) + self.base.scale(batch.lead) * forecast
+
+    def _local(self, look: Look, batch: Batch) -> Local | None:
+        if self.base is None or not self.network.local:
+            return None
+        own, far = (z.to(batch.frames.dtype) for z in self.base.whitened(look))
+        return Local(own, far, look.own, batch.issue_time)
 
     def reconstruct(self, encoded: Float[Tensor, "frame node latent"]) -> Float[Tensor, "frame node channel"]:
         """P'(v_enc): the inputs, as far as the encoding keeps them."""
         return self.project(encoded)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        if self.base is not None and self.network.base == "ridge":
+        if self.base is not None:
             self.base.fit(train, validation, nodes)
 
     @property

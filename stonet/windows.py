@@ -37,6 +37,7 @@ class Batch:
     lag: Float[Tensor, "rows past"]  # of the inputs, in steps; 0 is the issue time
     lead: Float[Tensor, "rows future"]  # of the targets, in steps
     future_time: Float[Tensor, "batch future calendar"]
+    issue_time: Float[Tensor, "batch calendar"]
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
 
     def to(self, device: torch.device) -> Batch:
@@ -130,6 +131,7 @@ def make_batch(
         lag=torch.from_numpy(lag),
         lead=torch.from_numpy(lead),
         future_time=torch.from_numpy(clock.calendar_features(ask)),
+        issue_time=torch.from_numpy(clock.calendar_features(issue)),
         hour=torch.from_numpy(clock.hour(issue)),
     )
 

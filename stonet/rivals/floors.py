@@ -39,8 +39,7 @@ class LinearForecaster(Forecaster):
         return self.base(batch, scene.links)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        if self.base.kind == "ridge":
-            self.base.fit(train, validation, nodes)
+        self.base.fit(train, validation, nodes)
 
 
 def persistence(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:
