@@ -66,9 +66,11 @@ class TimeKernel(nn.Module):
         self.network = mlp(3, hidden, latent * rank)
 
     def forward(
-        self, latent: Float[Tensor, "batch past node latent"], lags: Float[Tensor, "rows future past"]
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        lags: Float[Tensor, "rows future past"],
     ) -> Float[Tensor, "batch node future rank"]:
-        """sum over the past of u(t - t_s) v(x, t_s), by one product for all nodes and times."""
+        """Sum over the past of u(t - t_s) v(x, t_s), by one product for all nodes and times."""
         batch, past, nodes, width = latent.shape
         scaled = lags / self.horizon
         near = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps
@@ -97,7 +99,8 @@ class RevisedBranch(nn.Module):
             self.place = nn.Linear(edge, config.hidden)
             self.lag = nn.Linear(1, config.hidden, bias=False)
             self.weight = nn.Parameter(
-                torch.randn(config.latent * config.hidden, rank) / math.sqrt(config.latent * config.hidden)
+                torch.randn(config.latent * config.hidden, rank)
+                / math.sqrt(config.latent * config.hidden)
             )
             self.bias = nn.Parameter(torch.zeros(config.latent, rank))
 
@@ -110,7 +113,9 @@ class RevisedBranch(nn.Module):
     ) -> Float[Tensor, "batch future query rank"]:
         if present is not None:
             latent = latent * present[..., None]
-        summed = self._separable(latent, lags, links) if self.time else self._joint(latent, lags, links)
+        summed = (
+            self._separable(latent, lags, links) if self.time else self._joint(latent, lags, links)
+        )
         return summed / _mean_count(links.neighbours, present)[:, None, :, None] + self.threshold
 
     def _separable(
@@ -122,7 +127,9 @@ class RevisedBranch(nn.Module):
         assert self.time is not None
         messages = self.time(latent, lags)  # batch node future rank
         batch, nodes, future, rank = messages.shape
-        stacked = pad(messages.transpose(0, 1).reshape(nodes, batch * future, rank), (0, 0, 0, 0, 0, 1))
+        stacked = pad(
+            messages.transpose(0, 1).reshape(nodes, batch * future, rank), (0, 0, 0, 0, 0, 1)
+        )
         weights = [self.space(block.features) for block in links.neighbours.blocks]
         summed = _WeightedSum.apply(stacked, links.neighbours, *weights)
         return summed.view(-1, batch, future, rank).permute(1, 2, 0, 3)
@@ -158,8 +165,12 @@ class RevisedBranch(nn.Module):
         """sum_{j, s} reshape(W2 h + b2) v without a matrix per edge: outer products are summed first."""
         rows, degree = block.index.shape
         _, past, batch, width = values.shape
-        gathered = values.index_select(0, block.index.flatten()).view(rows, degree, past, batch, width)
-        hidden = gelu(self.place(block.features)[:, None] + by_lag[:, None])  # row lag degree hidden
+        gathered = values.index_select(0, block.index.flatten()).view(
+            rows, degree, past, batch, width
+        )
+        hidden = gelu(
+            self.place(block.features)[:, None] + by_lag[:, None]
+        )  # row lag degree hidden
         samples, future, _ = which.shape
         chosen = hidden.index_select(1, which.flatten())
         chosen = chosen.view(rows, samples, future, past, degree, -1)
@@ -182,12 +193,16 @@ class LocalBranch(nn.Module):
         super().__init__()
         self.own = nn.Linear(white + 2 * calendar, hidden)
         self.far = nn.Linear(white + 2 * calendar, hidden)
-        self.rest = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, rank))
+        self.rest = nn.Sequential(
+            nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, rank)
+        )
 
     def forward(self, local: Local) -> Float[Tensor, "batch 1 query rank"]:
         turn = 2 * math.pi * local.calendar
         clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None]
-        seen = [torch.cat([z, clock.expand(-1, z.shape[1], -1)], dim=-1) for z in (local.own, local.far)]
+        seen = [
+            torch.cat([z, clock.expand(-1, z.shape[1], -1)], dim=-1) for z in (local.own, local.far)
+        ]
         first = torch.where(local.has_past[..., None], self.own(seen[0]), self.far(seen[1]))
         return self.rest(first)[:, None]
 
@@ -222,7 +237,9 @@ class _WeightedSum(torch.autograd.Function):
         result = values.new_zeros(len(neighbours.count), *values.shape[1:])
         for block, weight in zip(neighbours.blocks, weights, strict=True):
             for start, piece in _numbered(block, values[0].numel()):
-                gathered = values.index_select(0, piece.index.flatten()).view(*piece.index.shape, *values.shape[1:])
+                gathered = values.index_select(0, piece.index.flatten()).view(
+                    *piece.index.shape, *values.shape[1:]
+                )
                 part = weight[start : start + len(piece.rows), :, None]
                 result[piece.rows] = (gathered * part).sum(1)
         return result
@@ -251,7 +268,12 @@ def _numbered(block: Block, width: int) -> list[tuple[int, Block]]:
     """Pieces of a block small enough for the workspace, each with its first row."""
     rows = max(1, WORKSPACE // max(1, width * block.index.shape[1]))
     return [
-        (r, Block(block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]))
+        (
+            r,
+            Block(
+                block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]
+            ),
+        )
         for r in range(0, len(block.rows), rows)
     ]
 

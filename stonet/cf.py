@@ -55,7 +55,8 @@ def to_xarray(field: Field) -> xr.Dataset:
         coords["forecast_reference_time"] = (
             (),
             _as_times(reference, field.calendar),
-            {"standard_name": "forecast_reference_time"} | _time_attrs(field.calendar, units_only=True),
+            {"standard_name": "forecast_reference_time"}
+            | _time_attrs(field.calendar, units_only=True),
         )
         period = lead.astype("timedelta64[ns]") if field.calendar else lead / NANOSECONDS
         attrs = {"standard_name": "forecast_period"} | ({} if field.calendar else {"units": "s"})
@@ -78,12 +79,15 @@ def arguments(dataset: xr.Dataset, channels: Sequence[str] | None = None) -> dic
         )
     kind, first, second = _axes(dataset)
     space = tuple(dict.fromkeys(dataset[first].dims + dataset[second].dims))
-    names = _channel_names(dataset, str(dataset[time].dims[0]) if dataset[time].dims else time, space, channels)
+    names = _channel_names(
+        dataset, str(dataset[time].dims[0]) if dataset[time].dims else time, space, channels
+    )
     stacked = [dataset[name].transpose(dataset[time].dims[0], *space) for name in names]
     shape = (stacked[0].shape[0], int(np.prod(stacked[0].shape[1:])))
     values = np.stack([np.asarray(array.values).reshape(shape) for array in stacked], axis=-1)
     grid = tuple(
-        dataset[axis].broadcast_like(stacked[0].isel({stacked[0].dims[0]: 0})).transpose(*space) for axis in (first, second)
+        dataset[axis].broadcast_like(stacked[0].isel({stacked[0].dims[0]: 0})).transpose(*space)
+        for axis in (first, second)
     )
     coordinates = np.stack([np.asarray(axis, dtype=np.float64).ravel() for axis in grid], axis=1)
     times, calendar = _read_times(dataset[time])
@@ -96,7 +100,9 @@ def arguments(dataset: xr.Dataset, channels: Sequence[str] | None = None) -> dic
         "units": tuple(str(dataset[name].attrs.get("units", "1")) for name in names),
         "calendar": calendar,
         "reference_time": None if reference is None else int(_read_times(reference)[0]),
-        "attrs": {k: v for k, v in dataset.attrs.items() if k not in ("Conventions", "featureType")},
+        "attrs": {
+            k: v for k, v in dataset.attrs.items() if k not in ("Conventions", "featureType")
+        },
     }
 
 
@@ -138,7 +144,9 @@ def _find(dataset: xr.Dataset, name: str) -> str | None:
         if alias in dataset.variables:
             return alias
     for variable in dataset.variables:
-        if dataset[variable].attrs.get("standard_name") == STANDARD.get(name, {}).get("standard_name", "-"):
+        if dataset[variable].attrs.get("standard_name") == STANDARD.get(name, {}).get(
+            "standard_name", "-"
+        ):
             return str(variable)
     return None
 
@@ -161,10 +169,14 @@ def _channel_names(
     have = [str(name) for name, array in dataset.data_vars.items() if set(array.dims) == dims]
     for name in wanted or ():
         if name not in have:
-            raise DataError(f"No variable '{name}' over {sorted(map(str, dims))}; there are: {', '.join(have) or 'none'}.")
+            raise DataError(
+                f"No variable '{name}' over {sorted(map(str, dims))}; there are: {', '.join(have) or 'none'}."
+            )
     if not have:
         listing = ", ".join(f"{name}{array.dims}" for name, array in dataset.data_vars.items())
-        raise DataError(f"No variable over the dims {sorted(map(str, dims))}; the file holds: {listing or 'none'}.")
+        raise DataError(
+            f"No variable over the dims {sorted(map(str, dims))}; the file holds: {listing or 'none'}."
+        )
     return list(wanted) if wanted else have
 
 

@@ -27,14 +27,20 @@ app = typer.Typer(
 
 DataArgument = Annotated[str, typer.Argument(help="A file (NetCDF) or a data set's name (wave).")]
 RunArgument = Annotated[Path, typer.Argument(help="A run folder, as made by `stonet fit`.")]
-MaybeData = Annotated[str | None, typer.Argument(help="A file or a name; by default what the run was trained on.")]
+MaybeData = Annotated[
+    str | None, typer.Argument(help="A file or a name; by default what the run was trained on.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, e.g. train.lr=1e-3.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="section.key=value, e.g. train.lr=1e-3.")
+]
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to leave the run.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to leave the run.")] = Path(
+        "runs/demo"
+    ),
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     settings: Settings = None,
     as_json: Json = False,
@@ -51,10 +57,16 @@ def fit(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
     model: Annotated[str, typer.Option(help="stonet, linear or persistence.")] = "stonet",
-    config: Annotated[Path | None, typer.Option(help="A TOML file with what differs from the preset.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file with what differs from the preset.")
+    ] = None,
     settings: Settings = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random; overrides train.seed.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Of everything random; overrides train.seed.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model and save it as a run folder."""
@@ -76,7 +88,9 @@ def fit(
     seconds = time.monotonic() - started
     if as_json and is_first_process():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
-        print_json(result | {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds})
+        print_json(
+            result | {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds}
+        )
     say(f"Saved to {out} after {seconds:.0f} s. Next: stonet evaluate {out}", quiet)
 
 
@@ -84,9 +98,15 @@ def fit(
 def predict(
     run: RunArgument,
     data: MaybeData = None,
-    at: Annotated[list[str] | None, typer.Option(help="Where: a CSV of sites, or 'lat,lon' (plane: 'x,y').")] = None,
-    times: Annotated[list[str] | None, typer.Option(help="When: '+1h30min' or a date; may be repeated.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The NetCDF file to write.")] = Path("forecast.nc"),
+    at: Annotated[
+        list[str] | None, typer.Option(help="Where: a CSV of sites, or 'lat,lon' (plane: 'x,y').")
+    ] = None,
+    times: Annotated[
+        list[str] | None, typer.Option(help="When: '+1h30min' or a date; may be repeated.")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The NetCDF file to write.")] = Path(
+        "forecast.nc"
+    ),
     as_json: Json = False,
 ) -> None:
     """Forecast what follows the data's last time, at its points or anywhere else."""
@@ -96,7 +116,9 @@ def predict(
 
     started = time.monotonic()
     if out.suffix != ".nc":
-        raise UsageError(f"'{out}' would be of a kind that is not written; expected a name that ends in .nc.")
+        raise UsageError(
+            f"'{out}' would be of a kind that is not written; expected a name that ends in .nc."
+        )
     trained = Run.load(run)
     field = _last_episode(_open(data or trained.dataset), seen_only=data is None)
     answer = forecast(trained, field, _sites(at, field), times)
@@ -104,7 +126,10 @@ def predict(
     facts = {"out": str(out), "points": len(answer.points), "times": len(answer.times)}
     if as_json:
         seconds = time.monotonic() - started
-        print_json(facts | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds})
+        print_json(
+            facts
+            | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds}
+        )
     say(f"Wrote {out}: {facts['times']} times at {facts['points']} points.", as_json)
 
 
@@ -135,7 +160,10 @@ def evaluate(
     if as_json:
         result: dict[str, Any] = {"records": records, "deviation_percent": deviation}
         seconds = time.monotonic() - started
-        print_json(result | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds})
+        print_json(
+            result
+            | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds}
+        )
         return
     screen.print(score_table(records, deviation))
     say(f"{part} part, {time.monotonic() - started:.0f} s; every lead with --json.")
@@ -185,9 +213,16 @@ def main() -> None:
     except StonetError as error:
         _refuse(str(error), type(error).__name__, error.exit_code, as_json)
     except KeyboardInterrupt:
-        _refuse("Stopped. `stonet fit ... --resume` goes on from here.", "Interrupted", 130, as_json)
+        _refuse(
+            "Stopped. `stonet fit ... --resume` goes on from here.", "Interrupted", 130, as_json
+        )
     except MemoryError:
-        _refuse("Out of memory. Use fewer points, a smaller train.batch or network.latent.", "Memory", 4, as_json)
+        _refuse(
+            "Out of memory. Use fewer points, a smaller train.batch or network.latent.",
+            "Memory",
+            4,
+            as_json,
+        )
     except Exception as error:
         if os.environ.get("STONET_DEBUG"):
             raise

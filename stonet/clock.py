@@ -13,7 +13,15 @@ from stonet.errors import UsageError
 SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 YEAR = int(365.2425 * DAY)
-UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY}
+UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "min": 60 * SECOND,
+    "h": 3600 * SECOND,
+    "d": DAY,
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,9 @@ class Clock:
         """Whether hours of a day can be told apart."""
         return self.calendar and self.step <= DAY // 4
 
-    def calendar_features(self, times: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "... feature"]:
+    def calendar_features(
+        self, times: Int64[np.ndarray, "..."]
+    ) -> Float32[np.ndarray, "... feature"]:
         """Fractions of the year and of the day; nothing for a field without a calendar."""
         year = (times % YEAR) / YEAR
         day = (times % DAY) / DAY

@@ -59,9 +59,13 @@ class ModelConfig(Section):
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    local: int = Field(64, ge=0)  # width of the branch's term for the query's own surroundings; 0: none
+    local: int = Field(
+        64, ge=0
+    )  # width of the branch's term for the query's own surroundings; 0: none
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
-    window_time: bool = False  # encoder sees the position in the window (then frames are not shared)
+    window_time: bool = (
+        False  # encoder sees the position in the window (then frames are not shared)
+    )
 
 
 class TrainConfig(Section):
@@ -71,12 +75,14 @@ class TrainConfig(Section):
     steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
     batch: int = Field(8, ge=1)  # windows in one step
     run: int = Field(4, ge=1)  # consecutive windows that share frames within a batch
-    lr: float = Field(3e-3, gt=0)
+    lr: float = Field(1e-2, gt=0)
     schedule: Literal["cosine", "step", "constant"] = "cosine"
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    outage: float = Field(0.1, ge=0, lt=1)  # share of sensors hidden in a step, so gaps are practised
+    outage: float = Field(
+        0.1, ge=0, lt=1
+    )  # share of sensors hidden in a step, so gaps are practised
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)
     save_every: int = Field(100, ge=1)  # steps between resumable states
@@ -111,12 +117,26 @@ PRESETS: dict[str, dict[str, Any]] = {
             "linear_path": False,
             "window_time": True,
         },
-        "train": {"alpha": 0.5, "run": 1, "schedule": "step", "epochs": 100, "patience": 20, "outage": 0.0},
+        "train": {
+            "alpha": 0.5,
+            "run": 1,
+            "schedule": "step",
+            "epochs": 100,
+            "patience": 20,
+            "outage": 0.0,
+        },
     },
     "tiny": {  # for tests and first looks: seconds on one core
         "data": {"past": 6, "horizon": 4},
         "graph": {"levels": 2, "within_degree": 6.0, "between_degree": 4.0, "decoder_degree": 5.0},
-        "network": {"latent": 8, "rank": 8, "hidden": 8, "parametric": 2, "frequencies": 2, "local": 8},
+        "network": {
+            "latent": 8,
+            "rank": 8,
+            "hidden": 8,
+            "parametric": 2,
+            "frequencies": 2,
+            "local": 8,
+        },
         "train": {"epochs": 2, "steps": 6, "batch": 4, "run": 2, "validation_windows": 8},
     },
 }
@@ -156,7 +176,11 @@ def _check_keys(values: Mapping[str, Any]) -> None:
         if name not in Config.model_fields:
             raise unknown_name("configuration section", name, Config.model_fields)
         section = Config.model_fields[name].annotation
-        if isinstance(content, Mapping) and isinstance(section, type) and issubclass(section, Section):
+        if (
+            isinstance(content, Mapping)
+            and isinstance(section, type)
+            and issubclass(section, Section)
+        ):
             for key in content:
                 if key not in section.model_fields:
                     raise unknown_name(f"key in section '{name}':", key, section.model_fields)
@@ -166,7 +190,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"No configuration file '{path}'. Check the path given to --config.") from None
+        raise UsageError(
+            f"No configuration file '{path}'. Check the path given to --config."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"'{path}' is not valid TOML: {error}.") from None
 
@@ -176,7 +202,9 @@ def _parse_setting(setting: str) -> dict[str, Any]:
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     if not equals or len(parts) > 2 or not all(parts):
-        raise UsageError(f"Setting '{setting}' is not of the form section.key=value, e.g. train.lr=1e-3.")
+        raise UsageError(
+            f"Setting '{setting}' is not of the form section.key=value, e.g. train.lr=1e-3."
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -188,5 +216,7 @@ def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     merged = dict(first)
     for key, value in second.items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged

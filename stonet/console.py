@@ -55,7 +55,13 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
 @contextmanager
 def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
     """A bar for a known number of things: watch(done, total)."""
-    columns = (TextColumn(title), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=screen, disable=quiet) as progress:
         bar = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
@@ -65,14 +71,22 @@ def score_table(records: list[dict[str, Any]], deviations: dict[str, float]) -> 
     """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
     table = Table(title=f"test scores on {records[0]['dataset']}", title_justify="left")
     for name in ("model", "points", "channel", "MAE", "RMSE", "MAPE %", "bias", "skill"):
-        table.add_column(name, justify="left" if name in ("model", "points", "channel") else "right")
+        table.add_column(
+            name, justify="left" if name in ("model", "points", "channel") else "right"
+        )
     overall = [r for r in records if r["lead"] == "all"]
     cells = {(r["model"], r["points"], r["channel"], r["metric"]): r["value"] for r in overall}
-    for model, points, channel in dict.fromkeys((r["model"], r["points"], r["channel"]) for r in overall):
-        values = [cells[model, points, channel, metric] for metric in ("mae", "rmse", "mape", "bias")]
+    for model, points, channel in dict.fromkeys(
+        (r["model"], r["points"], r["channel"]) for r in overall
+    ):
+        values = [
+            cells[model, points, channel, metric] for metric in ("mae", "rmse", "mape", "bias")
+        ]
         floor = cells.get(("persistence", points, channel, "mae"))
         skill = f"{1 - values[0] / floor:.3f}" if floor and values[0] is not None else ""
-        table.add_row(model, points, channel, *("" if v is None else f"{v:.4g}" for v in values), skill)
+        table.add_row(
+            model, points, channel, *("" if v is None else f"{v:.4g}" for v in values), skill
+        )
     if deviations:
         told = ", ".join(f"{points} {value:+.1f} %" for points, value in deviations.items())
         table.caption = f"Deviation of the MAE from seen points: {told}"

@@ -56,11 +56,14 @@ class Sizes:
 class OperatorDecoder(nn.Module):
     """C (sigma(branch) * sigma(trunk)); with `linear_path` both start as if sigma were absent."""
 
-    def __init__(
-        self, sizes: Sizes, config: ModelConfig
-    ) -> None:
+    def __init__(self, sizes: Sizes, config: ModelConfig) -> None:
         super().__init__()
-        dimension, calendar, horizon, white = sizes.dimension, sizes.calendar, sizes.horizon, sizes.white
+        dimension, calendar, horizon, white = (
+            sizes.dimension,
+            sizes.calendar,
+            sizes.horizon,
+            sizes.white,
+        )
         self.horizon, self.linear_path = horizon, config.linear_path
         self.literal = config.decoder == "literal"
         width = config.latent if self.literal else config.rank
@@ -74,7 +77,9 @@ class OperatorDecoder(nn.Module):
         self.embedding = TimeEmbedding(1 + calendar, config.frequencies)
         self.trunk = mlp(dimension + self.embedding.width, config.latent, width)
         if self.literal:
-            self.combine = nn.Parameter(torch.randn(config.latent, config.latent) / config.latent)  # c_i^k
+            self.combine = nn.Parameter(
+                torch.randn(config.latent, config.latent) / config.latent
+            )  # c_i^k
         else:
             self.map = nn.Linear(rank, config.latent)  # C
             if config.linear_path:
@@ -118,7 +123,9 @@ class OdeDecoder(nn.Module):
     def __init__(self, dimension: int, horizon: int, config: ModelConfig) -> None:
         super().__init__()
         self.horizon = horizon
-        self.operator = KernelOperator(dimension, config.model_copy(update={"linear_path": False, "sharp": False}))
+        self.operator = KernelOperator(
+            dimension, config.model_copy(update={"linear_path": False, "sharp": False})
+        )
         self.rate = nn.Linear(config.latent, config.latent)
 
     def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
@@ -151,7 +158,9 @@ def _latest(latent: Latent, present: Present) -> tuple[Tensor, Tensor | None]:
 
 
 def _read(
-    path: Float[Tensor, "moment batch node latent"], known: Bool[Tensor, "batch node"] | None, links: Links
+    path: Float[Tensor, "moment batch node latent"],
+    known: Bool[Tensor, "batch node"] | None,
+    links: Links,
 ) -> Float[Tensor, "moment batch query latent"]:
     weight = path.new_ones(path.shape[1:3]) if known is None else known.to(path.dtype)
     masked = pad(path * weight[..., None], (0, 0, 0, 1))
@@ -159,7 +168,9 @@ def _read(
     result = path.new_zeros(*path.shape[:2], len(links.own), path.shape[-1])
     for block in links.neighbours.blocks:
         total = masked[:, :, block.index].sum(3)
-        result[:, :, block.rows] = total / weight[:, block.index].sum(-1).clamp(min=1)[None, ..., None]
+        result[:, :, block.rows] = (
+            total / weight[:, block.index].sum(-1).clamp(min=1)[None, ..., None]
+        )
     mine = weight[:, links.own]  # 1 where the query is a node with a value
     return torch.where(mine[None, ..., None] > 0, masked[:, :, links.own], result)
 
@@ -191,7 +202,9 @@ def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:
     """The decoder, or decoders, that the configuration asks for."""
     if config.decoder == "ode":
         if config.terms > 1:
-            raise UsageError("The ODE decoder carries one state through the whole horizon: set network.terms=1.")
+            raise UsageError(
+                "The ODE decoder carries one state through the whole horizon: set network.terms=1."
+            )
         return OdeDecoder(sizes.dimension, sizes.horizon, config)
     made: list[nn.Module] = [OperatorDecoder(sizes, config) for _ in range(config.terms)]
     return made[0] if len(made) == 1 else TermDecoders(made, sizes.horizon)

@@ -29,7 +29,10 @@ SEQUENCE, ISSUE = 93, 120  # a test episode, and the frame after which it is for
 def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> None:
     """Simulate, train, score at seen and unseen points, forecast the whole square, draw."""
     started = time.monotonic()
-    say("[1/4] simulating waves with hidden sources: 100 episodes, 512 sensors, 512 unseen points", as_json)
+    say(
+        "[1/4] simulating waves with hidden sources: 100 episodes, 512 sensors, 512 unseen points",
+        as_json,
+    )
     config = load_config("default", None, [*SETTINGS, f"train.seed={seed}", *settings])
     task = Task.of(wave(), config)
     say("[2/4] fitting the linear base, then training the network on what it leaves over", as_json)
@@ -44,13 +47,18 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     answer, figures = _draw(run, task, records, state.history)
     seconds = time.monotonic() - started
     scores = {"records": records, "deviation_percent": deviation, "seconds": seconds}
-    folder.publish(figures | {"scores.json": json.dumps(scores, indent=1).encode(), "forecast.nc": _bytes(answer)})
+    folder.publish(
+        figures
+        | {"scores.json": json.dumps(scores, indent=1).encode(), "forecast.nc": _bytes(answer)}
+    )
     if as_json:
         print_json(scores | {"config": run.config.model_dump(), "versions": versions()})
         return
     screen.print(score_table(records, deviation))
     say(f"{out}/: the model, forecast.nc, scores.json, figures/*.png ({seconds:.0f} s).")
-    say(f"Next: stonet evaluate {out} --json, or stonet predict {out} --at 0.5,0.5 --times +0.0035s")
+    say(
+        f"Next: stonet evaluate {out} --json, or stonet predict {out} --at 0.5,0.5 --times +0.0035s"
+    )
 
 
 def _draw(
@@ -63,14 +71,23 @@ def _draw(
     truth = whole.between(ISSUE, ISSUE + run.clock.horizon)
     at_sensors = forecast(run, past)
     known = task.dataset.episodes[SEQUENCE].take(task.dataset.seen)
-    busiest = int(np.abs(np.diff(known.values[ISSUE - 12 : ISSUE + 12, :, 0], axis=0)).sum(0).argmax())
+    busiest = int(
+        np.abs(np.diff(known.values[ISSUE - 12 : ISSUE + 12, :, 0], axis=0)).sum(0).argmax()
+    )
     leads = [0, 3, 7, run.clock.horizon - 1]
     drawn = {
-        "snapshots": plots.snapshots(truth, answer, leads, nodes=past.points, title="Wave, from 512 sensors"),
-        "error_by_lead": plots.error_by_lead(records, title="Wave: error by lead time, test episodes"),
+        "snapshots": plots.snapshots(
+            truth, answer, leads, nodes=past.points, title="Wave, from 512 sensors"
+        ),
+        "error_by_lead": plots.error_by_lead(
+            records, title="Wave: error by lead time, test episodes"
+        ),
         "training": plots.training_curve(history, title="Training"),
         "series": plots.series(
-            past.between(ISSUE - 24, ISSUE), at_sensors, busiest, truth=known.between(ISSUE, ISSUE + run.clock.horizon)
+            past.between(ISSUE - 24, ISSUE),
+            at_sensors,
+            busiest,
+            truth=known.between(ISSUE, ISSUE + run.clock.horizon),
         ),
     }
     return answer, {f"figures/{name}.png": plots.png(figure) for name, figure in drawn.items()}

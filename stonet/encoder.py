@@ -121,7 +121,9 @@ class MultipoleEncoder(nn.Module):
         width = dimension + self.embedding.width
         self.parametric = mlp(width, config.latent, config.parametric)
         inputs = config.parametric + (0 if config.sharp else dimension)
-        self.layers = nn.ModuleList(EncoderLayer(inputs, levels, config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(inputs, levels, config) for _ in range(config.layers)
+        )
 
     def forward(
         self,

@@ -45,7 +45,13 @@ class STONet:
         seed: int = 0,
         settings: Sequence[str] = (),
     ) -> None:
-        self.horizon, self.past, self.preset, self.seed, self.settings = horizon, past, preset, seed, settings
+        self.horizon, self.past, self.preset, self.seed, self.settings = (
+            horizon,
+            past,
+            preset,
+            seed,
+            settings,
+        )
         config = load_config(preset, settings=settings).model_dump()
         config["train"]["seed"] = seed
         config["data"] |= {k: v for k, v in (("horizon", horizon), ("past", past)) if v is not None}
@@ -90,7 +96,9 @@ class STONet:
     def run(self) -> Run:
         """The trained model with all it needs."""
         if self._run is None:
-            raise UsageError("This STONet is not trained yet. Call fit(data), or STONet.load(folder).")
+            raise UsageError(
+                "This STONet is not trained yet. Call fit(data), or STONet.load(folder)."
+            )
         return self._run
 
     @staticmethod
@@ -119,7 +127,9 @@ def fit_run(
         return run, train(run, task, place, resume, watch)
     with place.lock():
         if place.files and not (resume or replace_run):
-            raise UsageError(f"'{folder}' holds a run already. Choose another folder, or add --resume.")
+            raise UsageError(
+                f"'{folder}' holds a run already. Choose another folder, or add --resume."
+            )
         state = train(run, task, place, resume, watch)
         place.publish(run.files(summary(state)))
     return run, state

@@ -47,7 +47,10 @@ def evaluate(
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
     groups: list[tuple[str, Any, Any]] = [("seen", seen, seen)]
     if len(unseen):
-        groups += [("unseen", np.concatenate([seen, unseen]), unseen), ("unseen-no-history", seen, unseen)]
+        groups += [
+            ("unseen", np.concatenate([seen, unseen]), unseen),
+            ("unseen-no-history", seen, unseen),
+        ]
     jobs = [
         (name, model, group)
         for name, model in models.items()

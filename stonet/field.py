@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-
 @dataclass(frozen=True, eq=False)
 class Field:
     """Observed or forecast values, checked once, at birth, and immutable ever after.
@@ -97,7 +96,9 @@ class Field:
         if not 0 <= start < stop <= len(self.times):
             raise DataError(f"Frames {start}..{stop} asked of a field with {len(self.times)}.")
         part = slice(start, stop)
-        return replace(self, values=self.values[part], mask=self.observed[part], times=self.times[part])
+        return replace(
+            self, values=self.values[part], mask=self.observed[part], times=self.times[part]
+        )
 
     def joined(self, other: Field) -> Field:
         """The same times at these points and the other field's points."""

@@ -30,7 +30,9 @@ class Output:
     """A model's answer in normalised units."""
 
     forecast: Float[Tensor, "batch future query channel"]
-    reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs, where trained
+    reconstruction: Float[Tensor, "frame node channel"] | None = (
+        None  # of the inputs, where trained
+    )
 
 
 class Forecaster(nn.Module, ABC):
@@ -59,7 +61,9 @@ class Forecaster(nn.Module, ABC):
         """What the past says; it does not depend on the queries."""
 
     @abstractmethod
-    def decode(self, encoded: Any, batch: Batch, scene: Scene) -> Float[Tensor, "batch future query channel"]:
+    def decode(
+        self, encoded: Any, batch: Batch, scene: Scene
+    ) -> Float[Tensor, "batch future query channel"]:
         """The forecast at the scene's queries and the batch's lead times."""
 
     def reconstruct(self, encoded: Any) -> Float[Tensor, "frame node channel"] | None:

@@ -100,7 +100,10 @@ class Sphere:
         """The great circle's first direction at x as (east, north), times the distance."""
         ring = np.hypot(x[..., 0], x[..., 1])
         safe = np.where(ring > 0, ring, 1.0)
-        cos, sin = np.where(ring > 0, x[..., 0] / safe, 1.0), np.where(ring > 0, x[..., 1] / safe, 0.0)
+        cos, sin = (
+            np.where(ring > 0, x[..., 0] / safe, 1.0),
+            np.where(ring > 0, x[..., 1] / safe, 0.0),
+        )
         up = x[..., 2]
         east = -sin * y[..., 0] + cos * y[..., 1]
         north = -up * (cos * y[..., 0] + sin * y[..., 1]) + ring * y[..., 2]
@@ -177,7 +180,9 @@ class Points:
         return Points(both, self.kind, self.names + other.names)
 
 
-def _check_range(coordinates: Float64[np.ndarray, "node 2"], kind: Kind, names: tuple[str, ...]) -> None:
+def _check_range(
+    coordinates: Float64[np.ndarray, "node 2"], kind: Kind, names: tuple[str, ...]
+) -> None:
     """Refuse coordinates that are no places; suggest what may have happened."""
     bad = ~np.isfinite(coordinates).all(axis=1)
     if bad.any():

@@ -40,7 +40,9 @@ def forecast(run: Run, field: Field, at: Points | None = None, times: Times | No
     batch = _latest(run, field, ask)
     queries = field.points if at is None else at
     if queries.kind != field.points.kind:
-        raise UsageError(f"Asked at points on a {queries.kind}; the data lie on a {field.points.kind}.")
+        raise UsageError(
+            f"Asked at points on a {queries.kind}; the data lie on a {field.points.kind}."
+        )
     values = answer(run.model, batch, field.points, queries)[0]
     return Field(
         values=run.scaler.denormalise(values.numpy()),
@@ -50,7 +52,10 @@ def forecast(run: Run, field: Field, at: Points | None = None, times: Times | No
         units=run.units,
         calendar=field.calendar,
         reference_time=issue,
-        attrs={"title": f"Forecast by {run.config.model}", "source": f"stonet, trained on {run.dataset}"},
+        attrs={
+            "title": f"Forecast by {run.config.model}",
+            "source": f"stonet, trained on {run.dataset}",
+        },
     )
 
 
@@ -79,7 +84,9 @@ def check_fits(run: Run, field: Field) -> None:
             "Select or rename the variables so that they agree, in this order."
         )
     if field.units != run.units:
-        raise DataError(f"The data are in {field.units}; this model was trained in {run.units}. Convert them.")
+        raise DataError(
+            f"The data are in {field.units}; this model was trained in {run.units}. Convert them."
+        )
     if field.calendar != run.clock.calendar:
         raise DataError(
             f"The data's times are {'dates' if field.calendar else 'seconds from zero'}; the model was "
@@ -100,7 +107,9 @@ def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     part = field.between(int(recent[-clock.past :][0]), len(field.times))
     lacking = clock.past - len(part.times)
     earlier = part.times[0] - clock.step * np.arange(lacking, 0, -1)
-    values = np.concatenate([np.zeros((lacking, *part.values.shape[1:]), np.float32), run.scaler.normalise(part.values)])
+    values = np.concatenate(
+        [np.zeros((lacking, *part.values.shape[1:]), np.float32), run.scaler.normalise(part.values)]
+    )
     observed = np.concatenate([np.zeros((lacking, *part.values.shape[1:]), bool), part.observed])
     return make_batch(
         torch.from_numpy(values * observed),
@@ -113,7 +122,9 @@ def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     )
 
 
-def _asked_times(run: Run, issue: int, times: Times | None, calendar: bool) -> Int64[np.ndarray, " future"]:
+def _asked_times(
+    run: Run, issue: int, times: Times | None, calendar: bool
+) -> Int64[np.ndarray, " future"]:
     clock = run.clock
     if times is None:
         return issue + clock.step * np.arange(1, clock.horizon + 1)
@@ -137,8 +148,12 @@ def _one_time(issue: int, time: str | int | np.datetime64, calendar: bool) -> in
     if isinstance(time, (int, np.integer)):
         return int(time)
     if not calendar:
-        raise UsageError(f"'{time}' is no time of a field without a calendar; write a lead such as '+0.004s'.")
+        raise UsageError(
+            f"'{time}' is no time of a field without a calendar; write a lead such as '+0.004s'."
+        )
     try:
         return int(np.datetime64(str(time).removesuffix("Z"), "ns").astype(np.int64))
     except ValueError:
-        raise UsageError(f"'{time}' is no time; write a lead such as '+1h30min' or a date such as 2026-11-16T04:17.") from None
+        raise UsageError(
+            f"'{time}' is no time; write a lead such as '+1h30min' or a date such as 2026-11-16T04:17."
+        ) from None

@@ -109,7 +109,9 @@ def _pieces(block: Block, kernels: int, width: int) -> list[tuple[Block, slice]]
     frames = max(1, min(kernels, WORKSPACE // max(1, width * rows)))
     return [
         (
-            Block(block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]),
+            Block(
+                block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]
+            ),
             slice(k, min(k + frames, kernels)),
         )
         for r in range(0, len(block.rows), rows)
@@ -131,7 +133,9 @@ class _FullSum(torch.autograd.Function):
             width = group * latent * (weight.shape[0] // latent + block.index.shape[1])
             for piece, part in _pieces(block, kernels, width):
                 _, _, outer, plain = _outer(values[part], target[part], source[part], edge, piece)
-                summed = outer.reshape(-1, weight.shape[0]) @ weight + plain.reshape(-1, latent) @ bias
+                summed = (
+                    outer.reshape(-1, weight.shape[0]) @ weight + plain.reshape(-1, latent) @ bias
+                )
                 result[part, piece.rows] = summed.view(-1, len(piece.rows), group, weight.shape[1])
         return result
 
@@ -202,7 +206,9 @@ def _diagonal_sum(
 ) -> Float[Tensor, "kernel target group latent"]:
     """sum_j (W2 h_ij + b2) * v_j, block by block, recomputed on the way back."""
 
-    def block_sum(v: Tensor, p: Tensor, q: Tensor, e: Tensor, w: Tensor, b: Tensor, block: Block) -> Tensor:
+    def block_sum(
+        v: Tensor, p: Tensor, q: Tensor, e: Tensor, w: Tensor, b: Tensor, block: Block
+    ) -> Tensor:
         kernels, _, group, latent = v.shape
         rows, degree = block.index.shape
         flat = block.index.flatten()
@@ -213,7 +219,9 @@ def _diagonal_sum(
 
     parameters = (target, source, edge, weight, bias)
     sums = [
-        torch.utils.checkpoint.checkpoint(block_sum, values, *parameters, block, use_reentrant=False)
+        torch.utils.checkpoint.checkpoint(
+            block_sum, values, *parameters, block, use_reentrant=False
+        )
         for block in neighbours.blocks
     ]
     kernels, _, group, latent = values.shape

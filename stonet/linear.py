@@ -18,18 +18,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
 
 from stonet.clock import Clock
 from stonet.geometry import Points
+from stonet.ridge import Moments, best_ridge
 from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
-RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 WHITENED = 128  # directions kept, those of largest variance
-PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
 
 
 @dataclass(frozen=True)
@@ -62,28 +61,38 @@ class LinearBase(nn.Module):
         self.groups, self.hours = 1 + GROUPS, 24 if clock.daily and kind == "ridge" else 1
         self.columns = clock.past * self.groups * channels + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
-        table = torch.zeros(self.hours, clock.horizon + 1, self.columns, channels, dtype=torch.float64)
+        table = torch.zeros(
+            self.hours, clock.horizon + 1, self.columns, channels, dtype=torch.float64
+        )
         white = torch.zeros(self.columns, self.width, dtype=torch.float64)
         self.register_buffer("own_weight", table.clone())  # for points with a past
         self.register_buffer("far_weight", table.clone())  # for points without
         self.register_buffer("own_white", white.clone())  # the last row takes the mean away
         self.register_buffer("far_white", white.clone())
-        self.register_buffer("spread", torch.ones(clock.horizon + 1, channels))  # of what is left over
+        self.register_buffer(
+            "spread", torch.ones(clock.horizon + 1, channels)
+        )  # of what is left over
         self.register_buffer("spacing", torch.ones(()))
-        for channel in range(channels):  # persistence: lag 0 of group 0 (own) or 1 (the narrowest fit)
+        for channel in range(
+            channels
+        ):  # persistence: lag 0 of group 0 (own) or 1 (the narrowest fit)
             self.own_weight[:, :, channel, channel] = 1.0
             self.far_weight[:, :, channels + channel, channel] = 1.0
 
-    def forward(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch future query channel"]:
+    def forward(
+        self, batch: Batch, stencil: Stencil
+    ) -> Float[Tensor, "batch future query channel"]:
         """The linear forecast at the asked leads."""
         return self.forecast(self.look(batch, stencil), batch)
 
     def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
-        """beta applied to what was seen."""
+        """Beta applied to what was seen."""
         between = self._between(batch.lead.double())  # rows future knot
         hour = batch.hour % self.hours
         both = [
-            torch.einsum("btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], look.columns)
+            torch.einsum(
+                "btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], look.columns
+            )
             for table in (self.own_weight, self.far_weight)
         ]
         return torch.where(look.own[:, None, :, None], *both).to(batch.frames.dtype)
@@ -124,9 +133,13 @@ class LinearBase(nn.Module):
         values, known = self._on_lags(batch)
         size = len(values)
         everyone = known is None
-        present = values.new_ones(size, values.shape[2], dtype=torch.bool) if known is None else known
+        present = (
+            values.new_ones(size, values.shape[2], dtype=torch.bool) if known is None else known
+        )
         mine = torch.cat([values, values.new_zeros(*values.shape[:2], 1, values.shape[3])], dim=2)
-        own_past = mine[:, :, stencil.own].transpose(1, 2)[:, :, :, None]  # batch query lag 1 channel
+        own_past = mine[:, :, stencil.own].transpose(1, 2)[
+            :, :, :, None
+        ]  # batch query lag 1 channel
         around = stencil.apply(values, None if everyone else present)
         columns = torch.cat([own_past, around], dim=3).flatten(2)  # batch query (lag group channel)
         own = torch.cat([present, present.new_zeros(size, 1)], dim=1)[:, stencil.own]
@@ -141,10 +154,18 @@ class LinearBase(nn.Module):
         """
         values = batch.frames[batch.past]
         regular = torch.arange(1 - self.clock.past, 1, device=values.device, dtype=values.dtype)
-        on_time = bool(((batch.lag - regular).abs() < 1e-3).all()) if batch.lag.shape[1] == len(regular) else False
+        on_time = (
+            bool(((batch.lag - regular).abs() < 1e-3).all())
+            if batch.lag.shape[1] == len(regular)
+            else False
+        )
         if batch.observed is None and on_time:
             return values.flip(1), None
-        observed = torch.ones_like(values, dtype=torch.bool) if batch.observed is None else batch.observed[batch.past]
+        observed = (
+            torch.ones_like(values, dtype=torch.bool)
+            if batch.observed is None
+            else batch.observed[batch.past]
+        )
         filled = _interpolate(values, observed, batch.lag.expand(len(values), -1), regular.flip(0))
         known = observed.any(1).all(-1)
         return filled * known[:, None, :, None], None if bool(known.all()) else known
@@ -161,8 +182,10 @@ class LinearBase(nn.Module):
             (self.own_weight, self.own_white, column),
             (self.far_weight, self.far_white, column[from_neighbours]),
         ):
-            beta, error, ridge = _best_ridge(*moments, keep)
-            white.copy_(torch.from_numpy(moments[0].whitening(keep, ridge, self.columns, self.width)))
+            beta, error, ridge = best_ridge(*moments, keep)
+            white.copy_(
+                torch.from_numpy(moments[0].whitening(keep, ridge, self.columns, self.width))
+            )
             if self.kind == "ridge":
                 table.zero_()
                 table[:, :, torch.from_numpy(keep)] = torch.from_numpy(beta).permute(0, 2, 1, 3)
@@ -174,8 +197,13 @@ class LinearBase(nn.Module):
         result = Moments.zeros(self.hours, self.columns, self.clock.horizon + 1, self.channels)
         for batch, now, target, mask in _regression_batches(windows, nodes):
             look = self.look(batch, stencil)
-            full = torch.cat([now[0][:, None], target], dim=1), torch.cat([now[1][:, None], mask], dim=1)
-            usable = look.own[:, :, None] & full[1].all(1)  # whole rows only: one X'X serves every lead
+            full = (
+                torch.cat([now[0][:, None], target], dim=1),
+                torch.cat([now[1][:, None], mask], dim=1),
+            )
+            usable = look.own[:, :, None] & full[1].all(
+                1
+            )  # whole rows only: one X'X serves every lead
             for hour in torch.unique(batch.hour % self.hours).tolist():
                 rows = (batch.hour % self.hours == hour)[:, None] & usable.all(-1)
                 x = look.columns[rows].numpy()
@@ -184,93 +212,25 @@ class LinearBase(nn.Module):
         return result
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Sums from which every ridge solution and its error follow."""
-
-    xx: Float64[np.ndarray, "hour column column"]
-    xy: Float64[np.ndarray, "hour column lead channel"]
-    yy: Float64[np.ndarray, "hour lead channel"]
-    count: Float64[np.ndarray, " hour"]
-
-    @staticmethod
-    def zeros(hours: int, columns: int, leads: int, channels: int) -> Moments:
-        return Moments(
-            np.zeros((hours, columns, columns)),
-            np.zeros((hours, columns, leads, channels)),
-            np.zeros((hours, leads, channels)),
-            np.zeros(hours),
-        )
-
-    def add(self, hour: int, x: Float64[np.ndarray, "row column"], y: Float64[np.ndarray, "row lead channel"]) -> None:
-        self.xx[hour] += x.T @ x
-        self.xy[hour] += np.einsum("rc,rld->cld", x, y, optimize=True)
-        self.yy[hour] += np.square(y).sum(0)
-        self.count[hour] += len(x)
-
-    def error(
-        self, beta: Float64[np.ndarray, "hour column lead channel"], keep: np.ndarray
-    ) -> Float64[np.ndarray, "lead channel"]:
-        """The mean squared error of these coefficients, from the sums alone."""
-        xx, xy = self.xx[:, keep][:, :, keep], self.xy[:, keep]
-        fitted = np.einsum("hcld,hce,held->ld", beta, xx, beta, optimize=True)
-        crossed = np.einsum("hcld,hcld->ld", beta, xy)
-        return (self.yy.sum(0) - 2 * crossed + fitted) / max(self.count.sum(), 1.0)
-
-    def whitening(self, keep: np.ndarray, ridge: float, columns: int, width: int) -> np.ndarray:
-        """(columns, width): maps [regressors, 1] to uncorrelated numbers of order one.
-
-        Directions that vary less than the ridge are left small: the ridge says they are noise.
-        """
-        xx, count = self.xx.sum(0)[np.ix_(keep, keep)], max(self.count.sum(), 1.0)
-        mean = xx[-1, :-1] / count
-        covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
-        variance, direction = np.linalg.eigh(covariance)
-        chosen = np.argsort(variance)[::-1][:width]
-        floor = ridge * np.trace(xx) / len(keep) / count
-        scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
-        result = np.zeros((columns, width))
-        result[keep[:-1], : len(chosen)] = scaled
-        result[-1, : len(chosen)] = -mean @ scaled
-        return result
-
-
-def _best_ridge(
-    train: Moments, validation: Moments, keep: np.ndarray
-) -> tuple[Float64[np.ndarray, "hour column lead channel"], Float64[np.ndarray, "lead channel"], float]:
-    """The coefficients that err least on validation, over all ridges and pulls; and the ridge."""
-    judge = validation if validation.count.sum() else train
-    xx, xy = train.xx[:, keep][:, :, keep], train.xy[:, keep]
-    hours, columns = xy.shape[:2]
-    size = np.trace(xx.sum(0)) / columns + 1e-12
-    best: tuple[float, np.ndarray, np.ndarray, float] | None = None
-    flat = xy.reshape(hours, columns, -1)
-    for ridge in RIDGES:
-        pooled = np.linalg.solve(xx.sum(0) + ridge * size * np.eye(columns), flat.sum(0))
-        for pull in PULLS if hours > 1 else PULLS[-1:]:
-            beta = np.repeat(pooled[None], hours, axis=0)
-            if hours > 1 and pull < PULLS[-1]:
-                grip = pull * size / hours * np.eye(columns)
-                beta = np.linalg.solve(xx + grip, flat + grip @ pooled)
-            shaped = beta.reshape(xy.shape)
-            error = judge.error(shaped, keep)
-            if best is None or float(error.mean()) < best[0]:
-                best = float(error.mean()), shaped, error, ridge
-    assert best is not None
-    return best[1:]
-
-
-def _regression_batches(windows: Windows, nodes: int) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
+def _regression_batches(
+    windows: Windows, nodes: int
+) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
     """Windows by the dozen, with the values at the issue time and after it."""
     chosen = windows.thin(max(64, MAX_ROWS // nodes))
     size = max(1, 16_384 // nodes)
     for start in range(0, len(chosen), size):
         index = np.arange(start, min(start + size, len(chosen)))
         last = torch.from_numpy(chosen.starts[index] + chosen.clock.past - 1)
-        yield chosen.inputs(index), (chosen.values[last], chosen.observed[last]), *chosen.targets(index)
+        yield (
+            chosen.inputs(index),
+            (chosen.values[last], chosen.observed[last]),
+            *chosen.targets(index),
+        )
 
 
-def _linear(lead: Float[Tensor, "rows future"], knots: Float[Tensor, " knot"]) -> Float[Tensor, "rows future knot"]:
+def _linear(
+    lead: Float[Tensor, "rows future"], knots: Float[Tensor, " knot"]
+) -> Float[Tensor, "rows future knot"]:
     """Hat functions; the outermost two continue as straight lines."""
     last = len(knots) - 1
     first = lead.floor().clamp(0, max(last - 1, 0))
@@ -288,7 +248,9 @@ def _interpolate(
     """Linear in time between the observed values around each regular lag; constant beyond them."""
     past = values.shape[1]
     number = torch.arange(past, device=values.device)[None, :, None, None]
-    before = torch.where(observed, number, -1).cummax(1).values  # the last observed up to each input
+    before = (
+        torch.where(observed, number, -1).cummax(1).values
+    )  # the last observed up to each input
     after = torch.where(observed, number, past).flip(1).cummin(1).values.flip(1)
     place = torch.searchsorted(lag.contiguous() + 1e-4, regular.expand(len(lag), -1).contiguous())
     low = _pick(before, (place - 1).clamp(min=0), place[..., None, None] > 0, -1)

@@ -1,9 +1,9 @@
 r"""STONet: lift, encode, decode, project. The paper's figure.
 
-    v_t = P(u_t)                          lift                 every frame by itself
-    v_enc_t = K_{a_t} v_t                 encode               graph kernels on multipole levels
-    v_dec(x, t) = G(v_enc)(x, t)          decode               branch x trunk at any x and t
-    u(x, t) = base(x, t) + P'(v_dec)      project              base: the closed-form linear operator
+v_t = P(u_t)                          lift                 every frame by itself
+v_enc_t = K_{a_t} v_t                 encode               graph kernels on multipole levels
+v_dec(x, t) = G(v_enc)(x, t)          decode               branch x trunk at any x and t
+u(x, t) = base(x, t) + P'(v_dec)      project              base: the closed-form linear operator
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
 from stonet.linear import LinearBase, Look
-from stonet.multipole import MultipoleGraph, Radii, assign_levels, build_graph, find_radii, levels_for
+from stonet.multipole import (
+    MultipoleGraph,
+    Radii,
+    assign_levels,
+    build_graph,
+    find_radii,
+    levels_for,
+)
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows
@@ -94,7 +101,9 @@ class STONetwork(Forecaster):
                 "and cannot take others. Train with network.decoder=revised for new points."
             )
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        multipole = build_graph(nodes, level, self.radii, "sharp" if self.network.sharp else "nothing")
+        multipole = build_graph(
+            nodes, level, self.radii, "sharp" if self.network.sharp else "nothing"
+        )
         return NodeGraph(multipole.to(*self._where), self._position(nodes).to(*self._where))
 
     def links(self, nodes: Points, queries: Points) -> QueryLinks:
@@ -112,11 +121,15 @@ class STONetwork(Forecaster):
         """v_enc of every distinct frame of the batch."""
         seen = batch.frames
         if self.channels > 1:
-            flags = torch.ones_like(seen) if batch.observed is None else batch.observed.to(seen.dtype)
+            flags = (
+                torch.ones_like(seen) if batch.observed is None else batch.observed.to(seen.dtype)
+            )
             seen = torch.cat([seen, flags], dim=-1)
         lifted = self.lift(seen)
         graph: NodeGraph = scene.graph
-        return self.encoder(lifted, batch.frame_time, graph.position, batch.present, graph.multipole)
+        return self.encoder(
+            lifted, batch.frame_time, graph.position, batch.present, graph.multipole
+        )
 
     def decode(
         self, encoded: Float[Tensor, "frame node latent"], batch: Batch, scene: Scene
@@ -143,7 +156,9 @@ class STONetwork(Forecaster):
         own, far = (z.to(batch.frames.dtype) for z in self.base.whitened(look))
         return Local(own, far, look.own, batch.issue_time)
 
-    def reconstruct(self, encoded: Float[Tensor, "frame node latent"]) -> Float[Tensor, "frame node channel"]:
+    def reconstruct(
+        self, encoded: Float[Tensor, "frame node latent"]
+    ) -> Float[Tensor, "frame node channel"]:
         """P'(v_enc): the inputs, as far as the encoding keeps them."""
         return self.project(encoded)
 
@@ -157,7 +172,9 @@ class STONetwork(Forecaster):
 
     def _links(self, queries: Points, nodes: Points) -> Links:
         neighbours = within_radius(queries, nodes, self.radii.decoder, self.describe)
-        return Links(self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes)))
+        return Links(
+            self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes))
+        )
 
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
         """Coordinates of order one: unit vectors on a sphere, the training points' box on a plane."""
@@ -172,7 +189,11 @@ def resolve_graph(config: Config, nodes: Points) -> Config:
     radii: Radii = find_radii(nodes, assign_levels(nodes, fewer, graph.seed), graph)
     resolved = GraphConfig(
         **graph.model_dump()
-        | {"within_radii": radii.within, "between_radii": radii.between, "decoder_radius": radii.decoder}
+        | {
+            "within_radii": radii.within,
+            "between_radii": radii.between,
+            "decoder_radius": radii.decoder,
+        }
     )
     return config.model_copy(update={"graph": resolved})
 

@@ -80,13 +80,19 @@ def levels_for(
 
 def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphConfig) -> Radii:
     """Radii as given, or such that the mean degree is as asked."""
-    sets = [points.take(np.flatnonzero(level == number)) for number in range(config.levels) if (level == number).any()]
+    sets = [
+        points.take(np.flatnonzero(level == number))
+        for number in range(config.levels)
+        if (level == number).any()
+    ]
     if len(sets) < config.levels:
         raise UsageError(
             f"{config.levels} levels asked for {len(points)} points leaves a level empty. "
             "Use fewer levels (graph.levels=1) or more points."
         )
-    within = config.within_radii or tuple(radius_for_degree(s, s, config.within_degree) for s in sets)
+    within = config.within_radii or tuple(
+        radius_for_degree(s, s, config.within_degree) for s in sets
+    )
     between = config.between_radii or tuple(
         radius_for_degree(fine, coarse, config.between_degree)
         for fine, coarse in zip(sets, sets[1:], strict=False)
@@ -96,7 +102,9 @@ def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphC
         ("between_radii", between, config.levels - 1),
     ):
         if len(given) != needed or min(given, default=1.0) <= 0:
-            raise UsageError(f"graph.{name} has {len(given)} entries; {config.levels} levels need {needed}, all > 0.")
+            raise UsageError(
+                f"graph.{name} has {len(given)} entries; {config.levels} levels need {needed}, all > 0."
+            )
     decoder = config.decoder_radius or radius_for_degree(points, points, config.decoder_degree)
     return Radii(tuple(within), tuple(between), decoder)
 

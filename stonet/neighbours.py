@@ -100,7 +100,7 @@ def edge_features(
     radius: float,
     describe: Describe,
 ) -> Float64[np.ndarray, "edge feature"]:
-    """"offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance
+    """ "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance
     and its square, all over the radius, and whether x_j is x itself.
     """
     geometry = targets.geometry
@@ -166,9 +166,19 @@ def _blocks(
         slot = start[rows][:, None] + np.arange(width)
         real = np.arange(width) < degree[rows][:, None]
         slot = np.where(real, slot, 0)
-        index = np.where(real, source[slot], num_sources) if len(source) else np.full(slot.shape, num_sources)
-        described = np.where(real[..., None], features[slot], 0.0) if len(source) else np.zeros((*slot.shape, features.shape[1]))
+        index = (
+            np.where(real, source[slot], num_sources)
+            if len(source)
+            else np.full(slot.shape, num_sources)
+        )
+        described = (
+            np.where(real[..., None], features[slot], 0.0)
+            if len(source)
+            else np.zeros((*slot.shape, features.shape[1]))
+        )
         blocks.append(
-            Block(torch.from_numpy(rows), torch.from_numpy(index), torch.from_numpy(described).float())
+            Block(
+                torch.from_numpy(rows), torch.from_numpy(index), torch.from_numpy(described).float()
+            )
         )
     return tuple(blocks)

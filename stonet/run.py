@@ -47,7 +47,9 @@ class Run:
         torch.manual_seed(task.config.train.seed)
         model = build_model(task.config, task.clock, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
-        return Run(model, task.config, task.clock, task.scaler, nodes, first.channels, first.units, name)
+        return Run(
+            model, task.config, task.clock, task.scaler, nodes, first.channels, first.units, name
+        )
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
         """The run folder's content: weights sealed, everything else readable JSON."""
@@ -65,7 +67,12 @@ class Run:
             "clock": asdict(self.clock),
             "config": self.config.model_dump(),
         }
-        documents = {"config": config, "points": points, "scaler": asdict(self.scaler), "metrics": dict(metrics)}
+        documents = {
+            "config": config,
+            "points": points,
+            "scaler": asdict(self.scaler),
+            "metrics": dict(metrics),
+        }
         encoded = {f"{name}.json": _json(content) for name, content in documents.items()}
         weights = pack(self.model.state_dict(), {"model": self.config.model})
         return encoded | {"model.safetensors": weights, "README.md": self._card(metrics).encode()}
@@ -98,7 +105,9 @@ class Run:
                 document["dataset"],
             )
         except (KeyError, TypeError, RuntimeError, ValueError) as error:
-            raise ModelFileError(f"{path}: its files do not fit together ({error}). Fit again.") from error
+            raise ModelFileError(
+                f"{path}: its files do not fit together ({error}). Fit again."
+            ) from error
 
     def _card(self, metrics: Mapping[str, Any]) -> str:
         """A model card that says what this is and how to use it."""
@@ -123,7 +132,9 @@ class Run:
 def versions() -> dict[str, str]:
     """What produced a result."""
     names = ("torch", "numpy", "scipy", "xarray")
-    return {"stonet": __version__, "python": platform.python_version()} | {n: version(n) for n in names}
+    return {"stonet": __version__, "python": platform.python_version()} | {
+        n: version(n) for n in names
+    }
 
 
 def _json(content: Any) -> bytes:
@@ -134,4 +145,6 @@ def _read(folder: RunFolder, name: str) -> dict[str, Any]:
     try:
         return dict(json.loads(folder.read(name)))
     except (json.JSONDecodeError, TypeError) as error:
-        raise ModelFileError(f"{folder.path}/{name} is no JSON object ({error}). Fit again.") from error
+        raise ModelFileError(
+            f"{folder.path}/{name} is no JSON object ({error}). Fit again."
+        ) from error

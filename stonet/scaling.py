@@ -47,8 +47,12 @@ class Scaler:
         """The one that changes nothing."""
         return Scaler((0.0,) * channels, (1.0,) * channels)
 
-    def normalise(self, values: Float[np.ndarray, "... channel"]) -> Float[np.ndarray, "... channel"]:
+    def normalise(
+        self, values: Float[np.ndarray, "... channel"]
+    ) -> Float[np.ndarray, "... channel"]:
         return ((values - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
 
-    def denormalise(self, values: Float[np.ndarray, "... channel"]) -> Float[np.ndarray, "... channel"]:
+    def denormalise(
+        self, values: Float[np.ndarray, "... channel"]
+    ) -> Float[np.ndarray, "... channel"]:
         return (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)

@@ -62,14 +62,20 @@ class Stencil:
             gathered = flat.index_select(0, index.flatten()).view(len(index), near, batch, -1)
             chosen = weight[:, start : start + step]
             if len(weight) == 1:  # the same neighbours for every window
-                fitted = (chosen[0] @ gathered.flatten(2)).view(len(index), -1, batch, lags, channels)
+                fitted = (chosen[0] @ gathered.flatten(2)).view(
+                    len(index), -1, batch, lags, channels
+                )
                 parts.append(fitted.permute(2, 0, 3, 1, 4))
             else:
-                fitted = chosen.transpose(0, 1) @ gathered.transpose(1, 2)  # query batch group (lag channel)
+                fitted = chosen.transpose(0, 1) @ gathered.transpose(
+                    1, 2
+                )  # query batch group (lag channel)
                 parts.append(fitted.unflatten(-1, (lags, channels)).permute(1, 0, 3, 2, 4))
         return torch.cat(parts, dim=1)
 
-    def _weights_for(self, known: Bool[Tensor, "batch node"]) -> Float[Tensor, "rows query group near"]:
+    def _weights_for(
+        self, known: Bool[Tensor, "batch node"]
+    ) -> Float[Tensor, "rows query group near"]:
         if bool((known == known[:1]).all()):
             known = known[:1]
         return fit_weights(self.offset, self.usable & known[:, self.index])

@@ -36,7 +36,9 @@ class Task:
         seen = dataset.seen
         scaler = Scaler.fit(field.take(seen) for field in parts["train"])
         data = config.data.model_copy(update={"past": clock.past, "horizon": clock.horizon})
-        resolved = resolve_graph(config.model_copy(update={"data": data}), dataset.points.take(seen))
+        resolved = resolve_graph(
+            config.model_copy(update={"data": data}), dataset.points.take(seen)
+        )
         return Task(dataset, resolved, clock, scaler, parts)
 
     @property

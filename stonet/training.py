@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from stonet.checkpoint import RunFolder, pack, unpack
 from stonet.config import TrainConfig
 from stonet.errors import ModelFileError, StonetError, UsageError
-from stonet.forecaster import Forecaster, Output, Scene, masked_mae
+from stonet.forecaster import Output, Scene, masked_mae
 from stonet.run import Run
 from stonet.task import Task
 from stonet.windows import Batch, Windows
@@ -78,10 +78,14 @@ def train(
 class _Trainer:
     """One training: model, optimiser, windows and the state they are in."""
 
-    def __init__(self, run: Run, task: Task, folder: RunFolder | None, rank: int, size: int) -> None:
+    def __init__(
+        self, run: Run, task: Task, folder: RunFolder | None, rank: int, size: int
+    ) -> None:
         self.config, self.run, self.rank, self.size = task.config.train, run, rank, size
         if size > self.config.batch:
-            raise UsageError(f"{size} processes cannot share batches of {self.config.batch}: raise train.batch.")
+            raise UsageError(
+                f"{size} processes cannot share batches of {self.config.batch}: raise train.batch."
+            )
         self.model, self.folder, self.state = run.model, folder, State()
         self.windows = task.windows("train", task.config.data.stride)
         self.judge = task.windows("validation").thin(self.config.validation_windows)
@@ -91,7 +95,9 @@ class _Trainer:
         self.nodes = task.nodes
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self.optimiser = torch.optim.Adam(self.parameters, lr=self.config.lr) if self.parameters else None
+        self.optimiser = (
+            torch.optim.Adam(self.parameters, lr=self.config.lr) if self.parameters else None
+        )
 
     def fit(self, folder: RunFolder | None, resume: bool, watch: Watcher) -> State:
         resumed = resume and folder is not None and self._restore(folder)
@@ -147,22 +153,38 @@ class _Trainer:
             if state.step % config.save_every == 0:
                 self._save()
 
-    def _loss(self, output: Output, batch: Batch, target: Tensor, mask: Tensor) -> tuple[Tensor, float]:
-        """alpha * reconstruction + prediction, each a mean over the *global* batch's observed values."""
+    def _loss(
+        self, output: Output, batch: Batch, target: Tensor, mask: Tensor
+    ) -> tuple[Tensor, float]:
+        """Alpha * reconstruction + prediction, each a mean over the *global* batch's observed values."""
         error, count = masked_mae(output.forecast, target, mask)
         parts = [(1.0, error, count)]
         if self.config.alpha and output.reconstruction is not None:
             uses = torch.bincount(batch.past.flatten(), minlength=len(batch.frames))
-            seen = torch.ones_like(batch.frames, dtype=torch.bool) if batch.observed is None else batch.observed
-            weight = uses.to(batch.frames.dtype)[:, None, None]  # a shared frame counts for each window
-            parts.append((self.config.alpha, *masked_mae(output.reconstruction, batch.frames, seen, weight)))
-        sums = torch.stack([torch.stack([error.detach(), count.detach()]) for _, error, count in parts])
+            seen = (
+                torch.ones_like(batch.frames, dtype=torch.bool)
+                if batch.observed is None
+                else batch.observed
+            )
+            weight = uses.to(batch.frames.dtype)[
+                :, None, None
+            ]  # a shared frame counts for each window
+            parts.append(
+                (self.config.alpha, *masked_mae(output.reconstruction, batch.frames, seen, weight))
+            )
+        sums = torch.stack(
+            [torch.stack([error.detach(), count.detach()]) for _, error, count in parts]
+        )
         if self.size > 1:
             dist.all_reduce(sums)
         counts = sums[:, 1].clamp(min=1)
         # DDP averages gradients over processes: times their number makes it a sum
-        loss = torch.stack([w * e * self.size / c for (w, e, _), c in zip(parts, counts, strict=True)]).sum()
-        value = sum(w * float(s / c) for (w, _, _), s, c in zip(parts, sums[:, 0], counts, strict=True))
+        loss = torch.stack(
+            [w * e * self.size / c for (w, e, _), c in zip(parts, counts, strict=True)]
+        ).sum()
+        value = sum(
+            w * float(s / c) for (w, _, _), s, c in zip(parts, sums[:, 0], counts, strict=True)
+        )
         return loss, float(value)
 
     def _skip(self) -> None:
@@ -270,7 +292,11 @@ def hide_sensors(batch: Batch, share: float, key: tuple[int, int]) -> Batch:
         return batch
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
     kept = torch.rand(batch.frames.shape[1], generator=generator) >= share
-    seen = torch.ones_like(batch.frames, dtype=torch.bool) if batch.observed is None else batch.observed
+    seen = (
+        torch.ones_like(batch.frames, dtype=torch.bool)
+        if batch.observed is None
+        else batch.observed
+    )
     seen = seen & kept[None, :, None]
     return replace(batch, frames=batch.frames * seen, observed=seen)
 

@@ -77,18 +77,28 @@ class Windows:
         past = self.starts[chosen][:, None] + np.arange(clock.past)
         future = self.starts[chosen][:, None] + clock.past + np.arange(clock.horizon)
         return make_batch(
-            self.values, self.observed, self.times, past, self.times[future], clock, self.window_time
+            self.values,
+            self.observed,
+            self.times,
+            past,
+            self.times[future],
+            clock,
+            self.window_time,
         )
 
     def targets(
         self, chosen: Int64[np.ndarray, " batch"]
-    ) -> tuple[Float[Tensor, "batch future node channel"], Bool[Tensor, "batch future node channel"]]:
+    ) -> tuple[
+        Float[Tensor, "batch future node channel"], Bool[Tensor, "batch future node channel"]
+    ]:
         """What came after, and where it was observed."""
         future = self.starts[chosen][:, None] + self.clock.past + np.arange(self.clock.horizon)
         index = torch.from_numpy(future)
         return self.values[index], self.observed[index]
 
-    def order(self, batch: int, run: int, seed: int, epoch: int) -> list[Int64[np.ndarray, " batch"]]:
+    def order(
+        self, batch: int, run: int, seed: int, epoch: int
+    ) -> list[Int64[np.ndarray, " batch"]]:
         """The epoch's batches: shuffled runs of `run` consecutive windows, full batches only."""
         generator = np.random.default_rng((seed, epoch))
         run = min(run, batch)
@@ -141,7 +151,9 @@ def split(
 ) -> dict[str, tuple[Field, ...]]:
     """Training, validation and test parts: whole episodes, or consecutive times of a single one."""
     if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or shares[0] == 0:
-        raise DataError(f"Shares {shares} must be parts of 1 with some training, e.g. (0.7, 0.1, 0.2).")
+        raise DataError(
+            f"Shares {shares} must be parts of 1 with some training, e.g. (0.7, 0.1, 0.2)."
+        )
     episodes = dataset.episodes
     need = clock.past + clock.horizon
     if len(episodes) >= 10:
@@ -165,7 +177,11 @@ def split(
 
 
 def cut(
-    fields: tuple[Field, ...], scaler: Scaler, clock: Clock, stride: int = 1, window_time: bool = False
+    fields: tuple[Field, ...],
+    scaler: Scaler,
+    clock: Clock,
+    stride: int = 1,
+    window_time: bool = False,
 ) -> Windows:
     """All windows of the fields, `stride` frames apart; none crosses a field's end."""
     need = clock.past + clock.horizon
@@ -182,7 +198,9 @@ def cut(
             f"(longest episode: {max(len(f.times) for f in fields)} frames, usual step "
             f"{clock.step / 1e9:g} s). Give more data or shorten data.past or data.horizon."
         )
-    values = torch.from_numpy(np.concatenate([scaler.normalise(f.values) * f.observed for f in fields]))
+    values = torch.from_numpy(
+        np.concatenate([scaler.normalise(f.values) * f.observed for f in fields])
+    )
     observed = torch.from_numpy(np.concatenate([f.observed for f in fields]))
     times = np.concatenate([f.times for f in fields])
     return Windows(values, observed, times, joined, clock, window_time)

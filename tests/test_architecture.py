@@ -17,12 +17,12 @@ PACKAGE = ROOT / "stonet"
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
     "errors", "config", "clock", "geometry", "cf", "field", "sources", "datasets", "scaling",
-    "windows", "neighbours", "multipole", "kernel", "encoder", "linear", "branch", "decoder",
-    "forecaster", "model", "rivals", "zoo", "checkpoint", "training", "inference", "metrics",
-    "evaluation", "experiments", "benchmarks", "plots", "estimator", "report", "serve", "demo",
-    "cli", "__main__",
+    "windows", "neighbours", "multipole", "kernel", "encoder", "stencil", "ridge", "linear",
+    "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task", "checkpoint", "run",
+    "training", "inference", "metrics", "evaluation", "experiments", "benchmarks", "plots",
+    "estimator", "console", "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
-NOT_ON_THE_API_PAGE = {"demo", "cli", "__main__"}  # used from the command line only
+NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80

@@ -15,9 +15,13 @@ def read(path: str | Path) -> Field:
     """The Field in a file; its suffix says which format it is."""
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"No file '{path}'. Check the path, or give a data set's name such as 'wave'.")
+        raise UsageError(
+            f"No file '{path}'. Check the path, or give a data set's name such as 'wave'."
+        )
     reader = READERS.get(path.suffix.lower())
     if reader is None or path.is_dir():
         kinds = ", ".join(READERS)
-        raise DataError(f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: {kinds}.")
+        raise DataError(
+            f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: {kinds}."
+        )
     return reader(path)

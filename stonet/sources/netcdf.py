@@ -16,6 +16,8 @@ def read(path: Path) -> Field:
         with xr.open_dataset(path, engine="h5netcdf", decode_timedelta=True) as dataset:
             return Field.from_xarray(dataset.load())
     except (OSError, KeyError, RuntimeError) as error:
-        raise DataError(f"'{path}' cannot be read as NetCDF ({error}). Is it whole, and NetCDF-4?") from error
+        raise DataError(
+            f"'{path}' cannot be read as NetCDF ({error}). Is it whole, and NetCDF-4?"
+        ) from error
     except DataError as error:
         raise DataError(f"'{path}': {error}") from error

@@ -14,7 +14,9 @@ from stonet.geometry import GEOMETRIES, Kind, Points
 
 def parse_sites(entries: Sequence[str], kind: Kind) -> Points:
     """Points from any number of 'a,b' pairs and CSV files, in their order."""
-    parts = [_read_csv(Path(entry), kind) if _is_file(entry) else _pair(entry, kind) for entry in entries]
+    parts = [
+        _read_csv(Path(entry), kind) if _is_file(entry) else _pair(entry, kind) for entry in entries
+    ]
     joined = parts[0]
     for part in parts[1:]:
         joined = joined.joined(part)
@@ -30,7 +32,9 @@ def _pair(entry: str, kind: Kind) -> Points:
     try:
         first, second = (float(number) for number in entry.split(","))
     except ValueError:
-        raise UsageError(f"'{entry}' is no place; write {axes}, e.g. '46.52,6.63', or a CSV file.") from None
+        raise UsageError(
+            f"'{entry}' is no place; write {axes}, e.g. '46.52,6.63', or a CSV file."
+        ) from None
     return Points(np.array([[first, second]]), kind, (entry,))
 
 
@@ -48,7 +52,9 @@ def _read_csv(path: Path, kind: Kind) -> Points:
         coordinates = table[columns].to_numpy(dtype=np.float64)
     except ValueError as error:
         raise DataError(f"'{path}': columns {columns} must hold numbers ({error}).") from None
-    named = next((c for c in table.columns if str(c).lower() in (*ALIASES["station"], "name")), None)
+    named = next(
+        (c for c in table.columns if str(c).lower() in (*ALIASES["station"], "name")), None
+    )
     return Points(coordinates, kind, () if named is None else tuple(str(n) for n in table[named]))
 
 
@@ -57,4 +63,6 @@ def _column(table: object, axis: str, path: Path) -> str:
     for alias in ALIASES[axis]:
         if alias in columns:
             return columns[alias]
-    raise DataError(f"'{path}' has columns {sorted(columns)}; expected '{axis}' ({', '.join(ALIASES[axis])}).")
+    raise DataError(
+        f"'{path}' has columns {sorted(columns)}; expected '{axis}' ({', '.join(ALIASES[axis])})."
+    )
