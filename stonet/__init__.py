@@ -4,8 +4,8 @@ The way from file to forecast:
 
     sources, datasets   files and names    -> Field, Dataset      (field.py: the one currency)
     task, windows       Dataset            -> past/future windows (clock.py, scaling.py)
-    model               windows            -> forecast            (encoder.py, decoder.py, linear.py)
-    training, run       Task               -> Run                 (checkpoint.py: the run folder)
+    model               windows            -> forecast            (encoder, decoder, linear.py)
+    training, run       Task               -> Run                 (state.py, checkpoint.py)
     inference           Run, Field         -> Field
     evaluation          Run, Task          -> tidy records        (metrics.py, plots.py)
 

@@ -112,7 +112,7 @@ class RevisedBranch(nn.Module):
         links: Links,
     ) -> Float[Tensor, "batch future query rank"]:
         if present is not None:
-            latent = latent * present[..., None]
+            latent = latent.masked_fill(~present[..., None], 0.0)
         summed = (
             self._separable(latent, lags, links) if self.time else self._joint(latent, lags, links)
         )
@@ -140,11 +140,12 @@ class RevisedBranch(nn.Module):
         lags: Float[Tensor, "rows future past"],
         links: Links,
     ) -> Float[Tensor, "batch future query rank"]:
-        batch, past, nodes, width = latent.shape
+        batch, past, _, width = latent.shape
         values = pad(latent.permute(2, 1, 0, 3), (0, 0, 0, 0, 0, 0, 0, 1))  # node past batch latent
         distinct, which = torch.unique(lags, return_inverse=True)  # few where times are regular
         by_lag = self.lag(distinct[:, None] / self.horizon)
-        pieces = [p for b in links.neighbours.blocks for p in _pieces(b, past * batch * width * 2)]
+        largest = past * max(batch * width, len(lags) * lags.shape[1] * len(self.place.bias))
+        pieces = [p for b in links.neighbours.blocks for p in _pieces(b, largest)]
         sums = [
             torch.utils.checkpoint.checkpoint(
                 self._joint_block, values, by_lag, which, piece, use_reentrant=False
@@ -162,7 +163,7 @@ class RevisedBranch(nn.Module):
         which: Int[Tensor, "rows future past"],
         block: Block,
     ) -> Float[Tensor, "row batch future rank"]:
-        """sum_{j, s} reshape(W2 h + b2) v without a matrix per edge: outer products are summed first."""
+        """sum_{j, s} reshape(W2 h + b2) v; outer products are summed first, no matrix per edge."""
         rows, degree = block.index.shape
         _, past, batch, width = values.shape
         gathered = values.index_select(0, block.index.flatten()).view(
@@ -212,7 +213,6 @@ class FixedBranch(nn.Module):
 
     def __init__(self, nodes: int, past: int, rank: int, latent: int) -> None:
         super().__init__()
-        self.nodes, self.past = nodes, past
         self.map = nn.Linear(past * nodes * latent, rank)
 
     def forward(
@@ -223,12 +223,12 @@ class FixedBranch(nn.Module):
         links: Links,
     ) -> Float[Tensor, "batch 1 1 rank"]:
         if present is not None:
-            latent = latent * present[..., None]
+            latent = latent.masked_fill(~present[..., None], 0.0)
         return self.map(latent.flatten(1))[:, None, None]
 
 
 class _WeightedSum(torch.autograd.Function):
-    """sum_j h_ij * p_j for rank-wise weights h; gathers again on the way back instead of keeping."""
+    """sum_j h_ij * p_j for rank-wise weights h; gathers again on the way back, keeps nothing."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, neighbours: Neighbours, *weights: Tensor) -> Tensor:

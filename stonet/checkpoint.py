@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,15 @@ import torch
 from stonet.errors import ModelFileError, ResourceError, UsageError
 
 MAX_TENSORS, MAX_DOCUMENT, MAX_HEADER = 4096, 16 << 20, 33 << 20  # escaping at most doubles
-SEAL = slice(len('12345678{"__metadata__":{"stonet":"'), 99)  # its 64 characters in a blob
-FORMAT, MANIFEST, COMMIT, STAGE, LOCK = 1, "manifest.json", ".commit", ".stage-", ".lock"
-STATES = [".commit-state", "trainer/last.safetensors", "trainer/previous.safetensors"]
+
+# A blob begins with the header's length in 8 bytes, then this text, then 64 characters of sha256.
+OPENING = '{"__metadata__":{"stonet":"'
+SEAL = slice(8 + len(OPENING), 8 + len(OPENING) + 64)
+
+FORMAT, MANIFEST, LOCK = 1, "manifest.json", ".lock"
+COMMIT, STAGE = ".commit", ".stage-"  # files that hold already; files that do not hold yet
+NEWEST, LAST, PREVIOUS = ".commit-state", "trainer/last.safetensors", "trainer/previous.safetensors"
 NAME = re.compile(r"(?!manifest\.json$|trainer/)([\w-][\w. -]*/)?[\w-][\w. -]*")  # never hidden
-_LOCKS: list[int] = []  # open lock files; a forked child drops them: a lock dies with its holder
-os.register_at_fork(after_in_child=lambda: [os.dup2(0, file) for file in _LOCKS])
 
 
 def pack(tensors: Mapping[str, torch.Tensor], document: Mapping[str, Any]) -> bytes:
@@ -35,7 +38,7 @@ def pack(tensors: Mapping[str, torch.Tensor], document: Mapping[str, Any]) -> by
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # One key of metadata, since safetensors writes several in no fixed order.
     blob = safetensors.torch.save(own, {"stonet": "0" * 64 + json.dumps(dict(document))})
-    blob = b"".join((blob[: SEAL.start], _seal(blob), blob[SEAL.stop :]))
+    blob = blob[: SEAL.start] + _seal(blob) + blob[SEAL.stop :]
     unpack(blob, "The file to be written")  # what could not be read is never written
     return blob
 
@@ -44,22 +47,29 @@ def unpack(data: bytes, source: str) -> tuple[dict[str, torch.Tensor], dict[str,
     """The tensors and the document of a blob, exactly as packed; `source` names it in errors."""
     if data[SEAL] != (got := _seal(data)):
         raise _damage(source, f"sealed {data[SEAL]!r}, got {got!r}, so changed, cut or not ours")
-    try:  # what is sealed may still be hostile, and the parsers have many ways to say so
-        header = json.loads(data[8 : 8 + min(int.from_bytes(data[:8], "little"), MAX_HEADER)])
-        text = header.pop("__metadata__")["stonet"][64:]
-        if len(header) > MAX_TENSORS or len(text) > MAX_DOCUMENT:
-            raise ValueError(f"{len(header)} tensors and {len(text)} bytes of document, too many")
-        tensors = dict(sorted(safetensors.torch.load(data).items()))
-        json.dumps(document := dict(json.loads(text)), allow_nan=False)
-        if wild := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
-            raise ValueError(f"NaN or infinity in tensor '{wild[0]}', so the training diverged")
-    except Exception as error:
+    try:
+        return _parse(data)
+    except Exception as error:  # the parsers have many ways to refuse what is sealed but hostile
         raise _damage(source, f"expected finite tensors and a document, got {error!r}") from error
-    return tensors, document
 
 
 def _seal(blob: bytes) -> bytes:
-    return sha256(blob[: SEAL.start] + blob[SEAL.stop :]).hexdigest().encode()  # of all but itself
+    """The sha256 of all but the seal itself."""
+    return sha256(blob[: SEAL.start] + blob[SEAL.stop :]).hexdigest().encode()
+
+
+def _parse(data: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    header = json.loads(data[8 : 8 + min(int.from_bytes(data[:8], "little"), MAX_HEADER)])
+    text = header.pop("__metadata__")["stonet"][64:]
+    if len(header) > MAX_TENSORS or len(text) > MAX_DOCUMENT:
+        raise ValueError(f"{len(header)} tensors and {len(text)} bytes of document, too many")
+    document = dict(json.loads(text))
+    json.dumps(document, allow_nan=False)  # raises for NaN, which json.loads lets through
+    tensors = dict(sorted(safetensors.torch.load(data).items()))
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"NaN or infinity in tensor '{name}', so the training diverged")
+    return tensors, document
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -84,7 +94,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path, self._holder = Path(path), 0
+        self.path, self._locked = Path(path), False
         if any(self.path.glob(f"{COMMIT}*")) or any(self.path.glob(f"{STAGE}*")):
             with suppress(ResourceError), self.lock():  # not while another writer lives
                 pass
@@ -113,7 +123,8 @@ class RunFolder:
             manifest = json.dumps({"format": FORMAT, "files": listed}, indent=1, sort_keys=True)
             try:
                 for name, data in {**files, MANIFEST: manifest.encode()}.items():
-                    (file := stage / name).parent.mkdir(parents=True, exist_ok=True)
+                    file = stage / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(data)
                     _sync(file)
                 _sync(stage, *{(stage / name).parent for name in files})
@@ -125,35 +136,37 @@ class RunFolder:
     def save_state(self, data: bytes) -> None:
         """Keep what training needs to go on, and the one before, in case this one goes bad."""
         with self.lock(), _explained(self.path):
-            write_atomic(self.path / STATES[0], data)
+            write_atomic(self.path / NEWEST, data)  # from here on the new state holds
             self._settle()
 
     def states(self) -> Iterator[tuple[str, bytes]]:
         """The kept states, newest first, each with the file it came from, for `unpack`."""
-        for name in STATES:
+        for name in (NEWEST, LAST, PREVIOUS):
             if (data := self._bytes(name)) is not None:
                 yield str(self.path / name), data
 
-    def load_state(self) -> bytes | None:
-        return next((data for _, data in self.states()), None)
-
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer, with `files` as now. May be nested; dies with its process."""
-        with ExitStack() as stack:
-            if self._holder != os.getpid():
-                with _explained(self.path):
-                    self.path.mkdir(parents=True, exist_ok=True)
-                    file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-                    _LOCKS.append(file)
-                    stack.callback(os.close, file)
-                    stack.callback(_LOCKS.remove, file)
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
-                    self._settle()
-                self._holder = os.getpid()
-                stack.callback(setattr, self, "_holder", 0)
+        """Be the one writer, with `files` as now. May be nested; the lock dies with its process.
+
+        It belongs to forked children as well: a folder stays in use until the last one ends.
+        """
+        if self._locked:
             yield
+            return
+        with _explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            with _explained(self.path):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
+                self._settle()
+            self._locked = True
+            yield
+        finally:
+            self._locked = False
+            os.close(file)
 
     def _settle(self) -> None:
         """Finish what a dead writer had committed, sweep what it had not. The lock is ours."""
@@ -161,21 +174,27 @@ class RunFolder:
             if entry.is_symlink() and (entry.is_dir() or entry.name.startswith(".")):
                 raise _damage(entry, "expected a plain folder, got a link that leads away")
         _sync(self.path)  # no file moves before the commit itself would survive a power cut
+        self._settle_files()
+        self._settle_state()
+        for leftover in (*self.path.glob(COMMIT), *self.path.glob(f"{STAGE}*")):
+            (shutil.rmtree if leftover.is_dir() else os.unlink)(leftover)
+        self.files = self._manifest()
+
+    def _settle_files(self) -> None:
         commit = self.path / COMMIT
         files = [file.relative_to(commit) for file in commit.rglob("*") if not file.is_dir()]
         for file in files:
             (self.path / file).parent.mkdir(exist_ok=True)
             os.replace(commit / file, self.path / file)
         _sync(*{(self.path / file).parent for file in files}, self.path)
-        newest, last, previous = (self.path / name for name in STATES)
+
+    def _settle_state(self) -> None:
+        newest, last, previous = (self.path / name for name in (NEWEST, LAST, PREVIOUS))
         if newest.exists():
             last.parent.mkdir(exist_ok=True)
             if last.exists():
                 os.replace(last, previous)
             os.replace(newest, last)
-        for leftover in (*self.path.glob(COMMIT), *self.path.glob(f"{STAGE}*")):
-            (shutil.rmtree if leftover.is_dir() else os.unlink)(leftover)
-        self.files = self._manifest()
 
     def _bytes(self, name: str) -> bytes | None:
         """A file as last committed: what waits in the commit folder is newer than what is not."""
@@ -196,7 +215,8 @@ class RunFolder:
         raise _damage(self.path / MANIFEST, "expected format 1 (if later, upgrade) and plain names")
 
 
-def _sync(*paths: Path) -> None:  # files, and the names in folders, then outlive a power cut
+def _sync(*paths: Path) -> None:
+    """Let files, and the names in folders, outlive a power cut."""
     for path in paths:
         file = os.open(path, os.O_RDONLY)
         try:

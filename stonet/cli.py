@@ -1,4 +1,4 @@
-"""The command line. Thin: it reads options, calls the library, prints. torch is imported inside."""
+"""The command line. Thin: it reads options, calls the library, prints. It imports late: quick."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from stonet.errors import StonetError, UsageError
 if TYPE_CHECKING:
     from stonet.field import Dataset, Field
     from stonet.geometry import Points
+    from stonet.run import Run
+    from stonet.task import Task
 
 app = typer.Typer(
     name="stonet",
@@ -56,7 +58,9 @@ def fit(
     data: DataArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
-    model: Annotated[str, typer.Option(help="stonet, linear or persistence.")] = "stonet",
+    model: Annotated[
+        str | None, typer.Option(help="stonet, linear or persistence; overrides model.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with what differs from the preset.")
     ] = None,
@@ -73,25 +77,25 @@ def fit(
     from stonet.config import load_config
     from stonet.console import print_json, say, training_bar
     from stonet.estimator import fit_run
-    from stonet.run import versions
     from stonet.task import Task
     from stonet.training import is_first_process
 
     started = time.monotonic()
-    extra = [f"model={json.dumps(model)}"] + ([] if seed is None else [f"train.seed={seed}"])
-    settled = load_config(preset, config, [*(settings or []), *extra])
-    task = Task.of(_open(data), settled)
+    extra = [] if model is None else [f"model={json.dumps(model)}"]
+    extra += [] if seed is None else [f"train.seed={seed}"]
+    task = Task.of(_open(data), load_config(preset, config, [*(settings or []), *extra]))
     quiet = as_json or not is_first_process()
     say(_plan(task), quiet)
-    with training_bar(quiet) as watch:
-        run, state = fit_run(task, out, resume, watch)
-    seconds = time.monotonic() - started
+    try:
+        with training_bar(quiet) as watch:
+            run, state = fit_run(task, out, resume, watch)
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
     if as_json and is_first_process():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
-        print_json(
-            result | {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds}
-        )
-    say(f"Saved to {out} after {seconds:.0f} s. Next: stonet evaluate {out}", quiet)
+        print_json(result | _provenance(run, started))
+    say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
+    say(f"Next: stonet evaluate {out}", quiet)
 
 
 @app.command()
@@ -112,12 +116,12 @@ def predict(
     """Forecast what follows the data's last time, at its points or anywhere else."""
     from stonet.console import print_json, say
     from stonet.inference import forecast
-    from stonet.run import Run, versions
+    from stonet.run import Run
 
     started = time.monotonic()
-    if out.suffix != ".nc":
+    if out.suffix != ".nc" or not out.parent.is_dir():
         raise UsageError(
-            f"'{out}' would be of a kind that is not written; expected a name that ends in .nc."
+            f"Cannot write '{out}'; expected a name that ends in .nc, in a folder that exists."
         )
     trained = Run.load(run)
     field = _last_episode(_open(data or trained.dataset), seen_only=data is None)
@@ -125,11 +129,7 @@ def predict(
     answer.to_netcdf(str(out))
     facts = {"out": str(out), "points": len(answer.points), "times": len(answer.times)}
     if as_json:
-        seconds = time.monotonic() - started
-        print_json(
-            facts
-            | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds}
-        )
+        print_json(facts | _provenance(trained, started))
     say(f"Wrote {out}: {facts['times']} times at {facts['points']} points.", as_json)
 
 
@@ -146,7 +146,7 @@ def evaluate(
     from stonet.estimator import scored_task
     from stonet.evaluation import deviations
     from stonet.evaluation import evaluate as score
-    from stonet.run import Run, versions
+    from stonet.run import Run
     from stonet.windows import PARTS
 
     started = time.monotonic()
@@ -158,15 +158,11 @@ def evaluate(
         records = score(trained, task, part, watch=watch)
     deviation = deviations(records, trained.config.model)
     if as_json:
-        result: dict[str, Any] = {"records": records, "deviation_percent": deviation}
-        seconds = time.monotonic() - started
-        print_json(
-            result
-            | {"config": trained.config.model_dump(), "versions": versions(), "seconds": seconds}
-        )
+        result = {"records": records, "deviation_percent": deviation}
+        print_json(result | _provenance(trained, started))
         return
-    screen.print(score_table(records, deviation))
-    say(f"{part} part, {time.monotonic() - started:.0f} s; every lead with --json.")
+    screen.print(score_table(records, deviation, part))
+    say(f"{time.monotonic() - started:.0f} s; every lead with --json.")
 
 
 def _open(data: str) -> Dataset:
@@ -195,13 +191,28 @@ def _sites(at: list[str] | None, field: Field) -> Points | None:
     return parse_sites(at, field.points.kind) if at else None
 
 
-def _plan(task: Any) -> str:
-    clock, config = task.clock, task.config
+def _plan(task: Task) -> str:
+    clock, graph = task.clock, task.config.graph
     return (
-        f"{task.dataset.name}: {len(task.dataset.episodes)} episode(s), {len(task.nodes)} points on a "
-        f"{task.nodes.kind}; {clock.past} steps in, {clock.horizon} out, step {clock.step / 1e9:g} s. "
-        f"{config.graph.levels} levels, decoder radius {config.graph.decoder_radius:.4g}."
+        f"{task.dataset.name}: {len(task.dataset.episodes)} episode(s), {len(task.nodes)} points "
+        f"on a {task.nodes.kind}; {clock.past} steps in, {clock.horizon} out, "
+        f"step {clock.step / 1e9:g} s. {graph.levels} levels, "
+        f"decoder radius {graph.decoder_radius:.4g}."
     )
+
+
+def _provenance(run: Run, started: float) -> dict[str, Any]:
+    """What every JSON answer tells of how it came about."""
+    from stonet.run import versions
+
+    seconds = time.monotonic() - started
+    return {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds}
+
+
+class Interrupted(StonetError):
+    """The user stopped what can be resumed (exit code 130)."""
+
+    exit_code = 130
 
 
 def main() -> None:
@@ -212,17 +223,11 @@ def main() -> None:
         app(standalone_mode=True)
     except StonetError as error:
         _refuse(str(error), type(error).__name__, error.exit_code, as_json)
-    except KeyboardInterrupt:
-        _refuse(
-            "Stopped. `stonet fit ... --resume` goes on from here.", "Interrupted", 130, as_json
-        )
     except MemoryError:
-        _refuse(
-            "Out of memory. Use fewer points, a smaller train.batch or network.latent.",
-            "Memory",
-            4,
-            as_json,
-        )
+        text = "Out of memory. Use fewer points, a smaller train.batch or network.latent."
+        _refuse(text, "MemoryError", 4, as_json)
+    except OSError as error:
+        _refuse(f"{error}. Check the path, the space and your rights.", "OSError", 4, as_json)
     except Exception as error:
         if os.environ.get("STONET_DEBUG"):
             raise

@@ -1,4 +1,4 @@
-"""Clock: from nanoseconds to what the networks see, computed in int64 and float64 before casting."""
+"""Clock: from nanoseconds to what the networks see, in int64 and float64 before casting."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def parse_duration(text: str) -> int:
     parts = re.findall(pattern, text)
     if not parts or re.sub(pattern, "", text).strip():
         raise UsageError(
-            f"'{text}' is not a duration; write a number and a unit ({', '.join(UNITS)}), e.g. '12h' or '1h30min'."
+            f"'{text}' is not a duration; write a number and a unit ({', '.join(UNITS)}), "
+            "e.g. '12h' or '1h30min'."
         )
     return round(sum(float(number) * UNITS[unit] for number, unit in parts))
 
@@ -79,7 +80,8 @@ def in_steps(length: int | str, step: int) -> int:
         length = round(duration / step)
         if length < 1 or abs(length * step - duration) > 0.01 * step:
             raise UsageError(
-                f"A duration of {duration / SECOND:g} s is no whole number of the data's steps of {step / SECOND:g} s."
+                f"A duration of {duration / SECOND:g} s is no whole number of the data's steps of "
+                f"{step / SECOND:g} s."
             )
     if length < 1:
         raise UsageError(f"A length of {length} steps was asked for; expected at least 1.")

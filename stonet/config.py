@@ -165,10 +165,9 @@ def make_config(values: Mapping[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"Setting {where} = {first.get('input')!r} does not fit: {first['msg']}."
-        ) from None
+        where = ".".join(str(part) for part in first["loc"][:2])
+        got = repr(first.get("input"))
+        raise UsageError(f"Setting {where} = {got} does not fit: {first['msg']}.") from None
 
 
 def _check_keys(values: Mapping[str, Any]) -> None:
@@ -193,8 +192,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"No configuration file '{path}'. Check the path given to --config."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"'{path}' is not valid TOML: {error}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"'{path}' cannot be read as TOML: {error}.") from None
 
 
 def _parse_setting(setting: str) -> dict[str, Any]:

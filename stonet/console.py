@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: progress with time to go, tables; or one JSON object instead."""
+"""What a person at a terminal sees: progress with time to go, tables; or one JSON object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
 def say(text: str, quiet: bool = False) -> None:
     """A line for the person."""
     if not quiet:
-        screen.print(text, highlight=False)
+        screen.print(text, highlight=False, markup=False)  # a path may hold brackets
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -46,7 +46,8 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
         bar = progress.add_task("training", total=None, note="")
 
         def watch(event: Any) -> None:
-            note = f"loss {event.loss:.4f}, best validation {event.best:.4f}"
+            loss = f"loss {event.loss:.4f}, " if event.step else ""
+            note = f"{loss}best validation {event.best:.4f}"
             progress.update(bar, completed=event.step, total=max(event.steps, 1), note=note)
 
         yield watch
@@ -67,9 +68,11 @@ def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
-def score_table(records: list[dict[str, Any]], deviations: dict[str, float]) -> Table:
+def score_table(
+    records: list[dict[str, Any]], deviations: dict[str, float], part: str = "test"
+) -> Table:
     """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
-    table = Table(title=f"test scores on {records[0]['dataset']}", title_justify="left")
+    table = Table(title=f"{part} scores on {records[0]['dataset']}", title_justify="left")
     for name in ("model", "points", "channel", "MAE", "RMSE", "MAPE %", "bias", "skill"):
         table.add_column(
             name, justify="left" if name in ("model", "points", "channel") else "right"

@@ -20,6 +20,7 @@ from stonet.config import ModelConfig
 from stonet.encoder import KernelOperator, TimeEmbedding, mlp
 from stonet.errors import UsageError
 
+TOLERANCE = 1e-4  # of the ODE solver, relative and absolute
 Latent = Float[Tensor, "batch past node latent"]
 Present = Bool[Tensor, "batch past node"] | None
 
@@ -58,24 +59,20 @@ class OperatorDecoder(nn.Module):
 
     def __init__(self, sizes: Sizes, config: ModelConfig) -> None:
         super().__init__()
-        dimension, calendar, horizon, white = (
-            sizes.dimension,
-            sizes.calendar,
-            sizes.horizon,
-            sizes.white,
-        )
-        self.horizon, self.linear_path = horizon, config.linear_path
+        self.horizon, self.linear_path = sizes.horizon, config.linear_path
         self.literal = config.decoder == "literal"
         width = config.latent if self.literal else config.rank
         rank = config.latent**2 if self.literal else config.rank
         self.branch: nn.Module = (
             FixedBranch(sizes.nodes, sizes.past, rank, config.latent)
             if config.decoder == "fixed"
-            else RevisedBranch(sizes.edge, rank, horizon, config)
+            else RevisedBranch(sizes.edge, rank, sizes.horizon, config)
         )
-        self.local = LocalBranch(white, calendar, config.local, rank) if white else None
-        self.embedding = TimeEmbedding(1 + calendar, config.frequencies)
-        self.trunk = mlp(dimension + self.embedding.width, config.latent, width)
+        self.local = (
+            LocalBranch(sizes.white, sizes.calendar, config.local, rank) if sizes.white else None
+        )
+        self.embedding = TimeEmbedding(1 + sizes.calendar, config.frequencies)
+        self.trunk = mlp(sizes.dimension + self.embedding.width, config.latent, width)
         if self.literal:
             self.combine = nn.Parameter(
                 torch.randn(config.latent, config.latent) / config.latent
@@ -105,7 +102,7 @@ class OperatorDecoder(nn.Module):
         calendar: Float[Tensor, "batch future calendar"],
         position: Float[Tensor, "query m"],
     ) -> Float[Tensor, "samples future query rank"]:
-        """Once for all samples where they ask for the same times and no calendar tells them apart."""
+        """Once for all samples where they ask the same times and no calendar tells them apart."""
         samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
         early = lead[..., None].expand(samples, -1, 1) / (4 * self.horizon)  # a quarter turn in all
         time = torch.cat([early, calendar[:samples]], dim=-1)
@@ -115,7 +112,7 @@ class OperatorDecoder(nn.Module):
 
 
 class OdeDecoder(nn.Module):
-    r"""The paper's Appendix B: the encoded state is carried forward by dv/dt = F(v), F a kernel operator.
+    """The paper's Appendix B: dv/dt = F(v), F a kernel operator, carries the encoded state forward.
 
     A node is read where it is; a query that is no node reads the mean of its neighbours.
     """
@@ -132,8 +129,9 @@ class OdeDecoder(nn.Module):
         from torchdiffeq import odeint
 
         state, known = _latest(asked.latent, asked.present)
-        moments, which = torch.unique(asked.lead, return_inverse=True)
-        moments = torch.cat([moments.new_zeros(1), moments]) / self.horizon
+        start = asked.lead.new_zeros(len(asked.lead), 1)  # at the issue time
+        times = torch.cat([start, asked.lead.clamp(min=0)], dim=1)
+        moments, which = torch.unique(times / self.horizon, return_inverse=True)
         nodes = links.among_nodes
         assert nodes is not None  # the model links the nodes among themselves for this decoder
         place, edges = nodes.position[None], nodes.neighbours
@@ -141,20 +139,21 @@ class OdeDecoder(nn.Module):
         def rate(_: Tensor, v: Tensor) -> Tensor:
             return self.rate(self.operator(v, v, place, place, edges, known))
 
-        path = odeint(rate, state, moments, rtol=1e-3, atol=1e-3, method="dopri5")[1:]
+        path = odeint(rate, state, moments, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5")
         read = _read(path, known, links)  # moment batch query latent
         sample = torch.arange(len(state), device=state.device)[:, None]
-        return read[which.expand(len(state), -1), sample]
+        return read[which[:, 1:].expand(len(state), -1), sample]
 
 
 def _latest(latent: Latent, present: Present) -> tuple[Tensor, Tensor | None]:
-    """Each node's most recent encoded value, and which nodes have one."""
+    """Each node's most recent encoded value, 0 where it has none, and which nodes have one."""
     if present is None:
         return latent[:, -1], None
     position = torch.arange(present.shape[1], device=present.device)[None, :, None]
     last = torch.where(present, position, -1).amax(1)  # batch node
     index = last.clamp(min=0)[:, None, :, None].expand(-1, 1, -1, latent.shape[-1])
-    return latent.gather(1, index)[:, 0], last >= 0
+    known = last >= 0
+    return latent.gather(1, index)[:, 0].masked_fill(~known[..., None], 0.0), known
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,11 @@ from stonet.evaluation import check_same_task, evaluate
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
 from stonet.inference import Times, forecast
-from stonet.metrics import Record
+from stonet.metrics import Record, find
 from stonet.run import Run
+from stonet.state import State
 from stonet.task import Task
-from stonet.training import State, Watcher, is_first_process, train
+from stonet.training import Trainer, Watcher, is_first_process
 
 Data = Field | Dataset
 
@@ -33,7 +35,7 @@ class STONet:
         horizon: how far ahead to learn: steps of the data, or a duration such as "12h".
         past: how far back to look (None: 12 steps, or a day where the data has a daily cycle).
         preset: "default", "paper" or "tiny".
-        seed: of everything random.
+        seed: of everything random (None: as in the settings, or 0).
         settings: "section.key=value" overrides, as on the command line.
     """
 
@@ -42,19 +44,14 @@ class STONet:
         horizon: int | str | None = None,
         past: int | str | None = None,
         preset: str = "default",
-        seed: int = 0,
+        seed: int | None = None,
         settings: Sequence[str] = (),
     ) -> None:
-        self.horizon, self.past, self.preset, self.seed, self.settings = (
-            horizon,
-            past,
-            preset,
-            seed,
-            settings,
-        )
+        self.horizon, self.past, self.preset, self.seed = horizon, past, preset, seed
+        self.settings = settings
         config = load_config(preset, settings=settings).model_dump()
-        config["train"]["seed"] = seed
         config["data"] |= {k: v for k, v in (("horizon", horizon), ("past", past)) if v is not None}
+        config["train"] |= {} if seed is None else {"seed": seed}
         self.config: Config = make_config(config)
         self._run: Run | None = None
         self.state: State | None = None
@@ -70,7 +67,7 @@ class STONet:
         resume: bool = False,
         watch: Watcher = lambda progress: None,
     ) -> STONet:
-        """Learn from a Field or a Dataset; with a folder, save the run there. Each fit starts anew."""
+        """Learn from a Field or a Dataset, anew each time; with a folder, save the run there."""
         task = Task.of(as_dataset(data), self.config)
         self._run, self.state = fit_run(task, folder, resume, watch)
         return self
@@ -80,13 +77,14 @@ class STONet:
         return forecast(self.run, field, at, times)
 
     def score(self, data: Data, part: str = "test") -> float:
-        """The skill over persistence, 1 - MAE / MAE of persistence, at seen points: higher is better."""
-        maes = {
-            str(r["model"]): r["value"]
-            for r in self.records(data, part)
-            if r["points"] == "seen" and r["metric"] == "mae" and r["lead"] == "all"
-        }
-        return 1.0 - maes[self.config.model] / maes["persistence"]
+        """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
+        records, channels = self.records(data, part), self.run.channels
+        channel = channels[0] if len(channels) == 1 else "all"
+        chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
+        model, floor = (
+            find(records, model=name, **chosen) for name in (self.config.model, "persistence")
+        )
+        return 1.0 - model / floor if floor else math.nan
 
     def records(self, data: Data, part: str = "test") -> list[Record]:
         """Every score, of the model and of its floors, as tidy records."""
@@ -103,9 +101,10 @@ class STONet:
 
     @staticmethod
     def load(folder: str | Path) -> STONet:
-        """The estimator of a run folder."""
+        """The estimator of a run folder, trained; its `config` is the run's."""
         run = Run.load(folder)
-        estimator = STONet()
+        data, seed = run.config.data, run.config.train.seed
+        estimator = STONet(data.horizon, data.past, seed=seed)
         estimator.config, estimator._run = run.config, run
         return estimator
 
@@ -120,17 +119,17 @@ def fit_run(
 ) -> tuple[Run, State]:
     """Train for a task; publish the run in its folder as a whole."""
     run = Run.untrained(task)
-    if folder is None:
-        return run, train(run, task, None, False, watch)
+    trainer = Trainer(run, task)  # refuses what cannot be trained before a folder is made
+    if folder is None or not is_first_process():
+        return run, trainer.fit(None, resume, watch)
     place = RunFolder(folder)
-    if not is_first_process():
-        return run, train(run, task, place, resume, watch)
     with place.lock():
-        if place.files and not (resume or replace_run):
+        if not (resume or replace_run) and (place.files or next(place.states(), None)):
             raise UsageError(
-                f"'{folder}' holds a run already. Choose another folder, or add --resume."
+                f"'{folder}' holds a run already, finished or interrupted. Choose another folder, "
+                "or go on where it stopped with --resume (in Python: resume=True)."
             )
-        state = train(run, task, place, resume, watch)
+        state = trainer.fit(place, resume, watch)
         place.publish(run.files(summary(state)))
     return run, state
 

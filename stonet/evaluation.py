@@ -1,4 +1,4 @@
-"""Honest scores: a model beside its floors, at points it was trained on and at points it was not."""
+"""Honest scores: a model beside its floors, at points it was trained on and at others."""
 
 from __future__ import annotations
 
@@ -94,8 +94,18 @@ def check_same_task(run: Run, task: Task) -> None:
     first = task.dataset.episodes[0]
     if first.channels != run.channels or first.units != run.units:
         raise DataError(
-            f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} in {run.units}."
+            f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} "
+            f"in {run.units}."
         )
+    if first.points.kind != run.nodes.kind or first.calendar != run.clock.calendar:
+        raise DataError(
+            f"The data lie on a {first.points.kind}, {_dated(first.calendar)} dates; the run was "
+            f"trained on a {run.nodes.kind}, {_dated(run.clock.calendar)} dates."
+        )
+
+
+def _dated(calendar: bool) -> str:
+    return "with" if calendar else "without"
 
 
 def deviations(records: list[Record], model: str) -> dict[str, float]:

@@ -49,26 +49,17 @@ class Field:
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
-        if values.ndim != 3:
-            raise DataError(f"Values have shape {values.shape}; expected (time, node, channel).")
+        channels, units = _checked_channels(self.channels, self.units)
+        _check_shape(values, len(self.points), channels)
         times = _checked_times(np.asarray(self.times), len(values), self.calendar)
-        if values.shape[1:] != (len(self.points), len(self.channels)):
-            raise DataError(
-                f"Values have shape {values.shape}, meaning {values.shape[1]} points and "
-                f"{values.shape[2]} channels; there are {len(self.points)} points and channels "
-                f"{self.channels}. Check the order of the axes: (time, node, channel)."
-            )
-        units = self.units or ("1",) * len(self.channels)
-        if len(units) != len(self.channels):
-            raise DataError(f"{len(units)} units for {len(self.channels)} channels. Give one each.")
-        mask = ~np.isnan(values)
-        if self.mask is not None:
-            mask &= np.asarray(self.mask, dtype=bool)
-        values = np.where(mask, values, 0).astype(np.float32)
-        _check_finite(values, times, self.points, self.channels, self.calendar)
+        mask = ~np.isnan(values) & _checked_mask(self.mask, values.shape)
+        with np.errstate(over="ignore"):  # too large for float32: infinite, and refused as such
+            values = np.where(mask, values, 0).astype(np.float32)
+        _check_finite(values, times, self.points, channels, self.calendar)
         for array in (values, mask, times):
             array.setflags(write=False)
-        for key, value in (("values", values), ("mask", mask), ("times", times), ("units", units)):
+        checked = dict(values=values, mask=mask, times=times, channels=channels, units=units)
+        for key, value in checked.items():
             object.__setattr__(self, key, value)
 
     @property
@@ -76,6 +67,11 @@ class Field:
         """The mask, never None: True where a value was observed."""
         assert self.mask is not None  # set at birth
         return self.mask
+
+    @property
+    def quantity(self) -> tuple[tuple[str, str], ...]:
+        """What is measured: each channel's name and unit."""
+        return tuple(zip(self.channels, self.units, strict=True))
 
     @property
     def step(self) -> int:
@@ -102,8 +98,12 @@ class Field:
 
     def joined(self, other: Field) -> Field:
         """The same times at these points and the other field's points."""
-        if not np.array_equal(self.times, other.times) or self.channels != other.channels:
-            raise DataError("Only fields with the same times and channels can be joined.")
+        if not np.array_equal(self.times, other.times) or self.quantity != other.quantity:
+            raise DataError(
+                "Only fields with the same times, channels and units can be joined; got "
+                f"{len(self.times)} and {len(other.times)} frames of {self.quantity} and "
+                f"{other.quantity}."
+            )
         return replace(
             self,
             values=np.concatenate([self.values, other.values], axis=1),
@@ -141,10 +141,15 @@ class Dataset:
             raise DataError(f"Data set '{self.name}' has no episode; expected at least one Field.")
         first = self.episodes[0]
         for number, other in enumerate(self.episodes[1:], start=1):
-            if other.points != first.points or other.channels != first.channels:
+            if other.points != first.points or other.quantity != first.quantity:
                 raise DataError(
-                    f"Episode {number} of '{self.name}' has other points or channels than episode 0. "
-                    "All episodes of a data set share both."
+                    f"Episode {number} of '{self.name}' has other points, channels or units than "
+                    "episode 0. All episodes of a data set share them."
+                )
+            if other.calendar != first.calendar:
+                raise DataError(
+                    f"Episode {number} of '{self.name}' has {_clock_name(other)} and episode 0 "
+                    f"{_clock_name(first)}. All episodes of a data set have the same."
                 )
         if self.unseen and not set(self.unseen) < set(range(len(first.points))):
             raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
@@ -163,9 +168,48 @@ class Dataset:
         return Dataset(tuple(episode.take(index) for episode in self.episodes), self.name)
 
 
+def _checked_channels(
+    channels: Sequence[str], units: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and units as tuples; a lone string is one name."""
+    channels = (channels,) if isinstance(channels, str) else tuple(channels)
+    units = (units,) if isinstance(units, str) and units else tuple(units)
+    units = units or ("1",) * len(channels)
+    if not channels or len(set(channels)) < len(channels):
+        raise DataError(f"Channels {channels}: expected at least one, each with its own name.")
+    if len(units) != len(channels):
+        raise DataError(f"{len(units)} units for {len(channels)} channels. Give one each.")
+    return channels, units
+
+
+def _check_shape(values: np.ndarray, points: int, channels: tuple[str, ...]) -> None:
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"Values have type {values.dtype}; expected real numbers.")
+    if values.ndim != 3:
+        raise DataError(f"Values have shape {values.shape}; expected (time, node, channel).")
+    if values.shape[1:] != (points, len(channels)):
+        raise DataError(
+            f"Values have shape {values.shape}, meaning {values.shape[1]} points and "
+            f"{values.shape[2]} channels; there are {points} points and channels {channels}. "
+            "Check the order of the axes: (time, node, channel)."
+        )
+
+
+def _checked_mask(mask: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    if mask is None:
+        return np.ones(shape, dtype=bool)
+    mask = np.asarray(mask)
+    if mask.shape != shape or mask.dtype != bool:
+        raise DataError(
+            f"The mask has shape {mask.shape} and type {mask.dtype}; expected {shape} like the "
+            "values, True where a value was observed."
+        )
+    return mask
+
+
 def _checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.ndarray, " time"]:
     if np.issubdtype(times.dtype, np.datetime64):
-        times = times.astype("datetime64[ns]").astype(np.int64)
+        times = cf.nanoseconds(times)
     if times.shape != (frames,) or not np.issubdtype(times.dtype, np.integer):
         raise DataError(
             f"Times have shape {times.shape} and type {times.dtype}; expected {frames} integers "
@@ -179,8 +223,8 @@ def _checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.n
         first = int(late[0])
         raise DataError(
             f"Times must increase strictly; {time_label(int(times[first + 1]), calendar)} follows "
-            f"{time_label(int(times[first]), calendar)} (frame {first + 1}; {len(late)} such places). "
-            "Sort the frames and merge the duplicates."
+            f"{time_label(int(times[first]), calendar)} (frame {first + 1}; {len(late)} such "
+            "places). Sort the frames and merge the duplicates."
         )
     return times
 
@@ -200,6 +244,10 @@ def _check_finite(
             f"'{points.names[node]}', {time_label(int(times[frame]), calendar)}). "
             "Set them to NaN if they are missing."
         )
+
+
+def _clock_name(field: Field) -> str:
+    return "dates" if field.calendar else "seconds from zero"
 
 
 def time_label(nanoseconds: int, calendar: bool) -> str:

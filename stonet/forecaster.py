@@ -30,9 +30,7 @@ class Output:
     """A model's answer in normalised units."""
 
     forecast: Float[Tensor, "batch future query channel"]
-    reconstruction: Float[Tensor, "frame node channel"] | None = (
-        None  # of the inputs, where trained
-    )
+    reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
 
 
 class Forecaster(nn.Module, ABC):
@@ -75,7 +73,7 @@ class Forecaster(nn.Module, ABC):
         return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        """Solve what needs no gradient, before training starts. Most models have nothing to solve."""
+        """Solve what needs no gradient, before training starts; most models have no such thing."""
         return None
 
 

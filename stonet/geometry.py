@@ -107,8 +107,9 @@ class Sphere:
         up = x[..., 2]
         east = -sin * y[..., 0] + cos * y[..., 1]
         north = -up * (cos * y[..., 0] + sin * y[..., 1]) + ring * y[..., 2]
-        length = np.hypot(east, north)
-        scale = np.where(length > 0, self.distance(x, y) / np.where(length > 0, length, 1.0), 0.0)
+        # seen from a pole, the other one lies in every direction: north will do
+        north = np.where(np.hypot(east, north) > 0, north, 1.0)
+        scale = self.distance(x, y) / np.hypot(east, north)
         return np.stack([east * scale, north * scale], axis=-1)
 
 
@@ -139,7 +140,7 @@ class Points:
                 f"Coordinates have shape {coordinates.shape}; expected (points, 2) with at least "
                 f"one point, meaning {' and '.join(GEOMETRIES[self.kind].axes)} of each point."
             )
-        names = self.names or tuple(str(i) for i in range(len(coordinates)))
+        names = tuple(self.names) or tuple(str(i) for i in range(len(coordinates)))
         if len(names) != len(coordinates):
             raise DataError(f"{len(names)} names for {len(coordinates)} points. Give one each.")
         _check_range(coordinates, self.kind, names)

@@ -1,4 +1,4 @@
-"""From observations to a forecast: any points, any times. Command line, evaluation and server call this."""
+"""From observations to a forecast: any points, any times. Command line and server call this."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def forecast(run: Run, field: Field, at: Points | None = None, times: Times | No
 def answer(
     model: Forecaster, batch: Batch, nodes: Points, queries: Points
 ) -> Float[Tensor, "batch future query channel"]:
-    """The model's normalised answer: the past is encoded once, queries are taken by the thousand."""
+    """The normalised answer: the past is encoded once, queries are taken by the thousand."""
     model.eval()
     graph = model.graph(nodes)
     encoded = model.encode(batch, Scene(graph, None))
@@ -87,24 +87,35 @@ def check_fits(run: Run, field: Field) -> None:
         raise DataError(
             f"The data are in {field.units}; this model was trained in {run.units}. Convert them."
         )
-    if field.calendar != run.clock.calendar:
+    if field.points.kind != run.nodes.kind:
         raise DataError(
-            f"The data's times are {'dates' if field.calendar else 'seconds from zero'}; the model was "
-            f"trained on {'dates' if run.clock.calendar else 'seconds from zero'}."
+            f"The data lie on a {field.points.kind}; this model was trained on a {run.nodes.kind}. "
+            "Give coordinates of the same kind."
         )
-    recent = field.times > field.times[-1] - OLD * run.clock.past * run.clock.step
-    if not field.observed[recent].any():
+    if field.calendar != run.clock.calendar:
+        kinds = {True: "dates", False: "seconds from zero"}
+        raise DataError(
+            f"The data's times are {kinds[field.calendar]}; this model was trained on "
+            f"{kinds[run.clock.calendar]}."
+        )
+    if not _latest_frames(run, field).observed.any():
         raise DataError(
             f"No value was observed in the last {run.clock.past} steps before "
-            f"{time_label(int(field.times[-1]), field.calendar)}: there is nothing to forecast from."
+            f"{time_label(int(field.times[-1]), field.calendar)}: there is nothing to forecast "
+            "from. Cut the field where its last values are."
         )
+
+
+def _latest_frames(run: Run, field: Field) -> Field:
+    """The last frames, as many as the model looks back to, but no older ones than that."""
+    clock = run.clock
+    recent = np.flatnonzero(field.times > field.times[-1] - OLD * clock.past * clock.step)
+    return field.between(int(recent[-clock.past :][0]), len(field.times))
 
 
 def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
-    """One window that ends with the field's last frame; frames that are not there count as missing."""
-    clock = run.clock
-    recent = np.flatnonzero(field.times > field.times[-1] - OLD * clock.past * clock.step)
-    part = field.between(int(recent[-clock.past :][0]), len(field.times))
+    """One window that ends with the field's last frame; frames that it lacks count as missing."""
+    clock, part = run.clock, _latest_frames(run, field)
     lacking = clock.past - len(part.times)
     earlier = part.times[0] - clock.step * np.arange(lacking, 0, -1)
     values = np.concatenate(
@@ -135,7 +146,8 @@ def _asked_times(
         raise UsageError(
             f"{len(wrong)} of {len(asked)} asked times are out of reach"
             + (f" (first: {time_label(int(wrong[0]), calendar)})" if len(wrong) else "")
-            + f"; this model answers after {time_label(issue, calendar)} and up to {time_label(last, calendar)}."
+            + f"; this model answers after {time_label(issue, calendar)} and up to "
+            + f"{time_label(last, calendar)}."
         )
     if (np.diff(asked) <= 0).any():
         raise UsageError("Asked times must increase; sort them and leave out duplicates.")
@@ -155,5 +167,6 @@ def _one_time(issue: int, time: str | int | np.datetime64, calendar: bool) -> in
         return int(np.datetime64(str(time).removesuffix("Z"), "ns").astype(np.int64))
     except ValueError:
         raise UsageError(
-            f"'{time}' is no time; write a lead such as '+1h30min' or a date such as 2026-11-16T04:17."
+            f"'{time}' is no time; write a lead such as '+1h30min' or a date such as "
+            "2026-11-16T04:17."
         ) from None

@@ -1,11 +1,11 @@
 r"""The graph kernel integral, exact and without a matrix per edge.
 
-    y(x_i) = 1/|N(x_i)| sum_{x_j in N(x_i)} kappa(i, j) v(x_j),    kappa(i, j) = reshape(W2 h_ij + b2)
-    h_ij = act(P_i + Q_j + R_ij)
+    y(x_i) = 1/|N(x_i)| sum_{x_j in N(x_i)} kappa_ij v(x_j),
+    kappa_ij = reshape(W2 h_ij + b2),    h_ij = gelu(P_i + Q_j + R_ij)
 
-The last layer of kappa is linear, so the sum over neighbours is taken before the d x d contraction:
-sum_j kappa_ij v_j = W2 : (sum_j h_ij (x) v_j) + b2^T (sum_j v_j). The first layer splits into a part
-of the target, a part of the source (each computed once per node) and a part of the edge.
+The last layer of kappa is linear, so the sum over neighbours comes before the d x d contraction:
+sum_j kappa_ij v_j = W2 : (sum_j h_ij (x) v_j) + b2^T (sum_j v_j). The first layer splits into parts
+of the target and of the source (each computed once per node) and of the edge.
 
 Values carry two leading axes: `kernel` (frames with a kernel of their own) and `group` (frames that
 share one). A missing source is a row of zeros, and it leaves the mean.
@@ -62,7 +62,7 @@ class GraphKernel(nn.Module):
     ) -> Float[Tensor, "frame target latent"]:
         """`kernel` is 1 (one kernel for all frames) or the number of frames."""
         if present is not None:
-            values = values * present[..., None]
+            values = values.masked_fill(~present[..., None], 0.0)
         shared = target.shape[0] == 1
         stacked = values.transpose(0, 1)[None] if shared else values[:, :, None]
         arguments = (
@@ -170,7 +170,8 @@ class _FullSum(torch.autograd.Function):
                 d_before = d_before.view(count, len(piece.rows), degree, hidden)
                 d_source[part].index_add_(1, flat, d_before.view(count, -1, hidden))
                 d_target[part].index_add_(1, piece.rows, d_before.sum(2))
-                d_edge += piece.features.flatten(0, 1).T @ d_before.sum(0).flatten(0, 1)
+                if len(edge):
+                    d_edge += piece.features.flatten(0, 1).T @ d_before.sum(0).flatten(0, 1)
         return d_values, d_target, d_source, d_edge, d_weight, d_bias, None
 
 
@@ -184,15 +185,23 @@ def _outer(
     """A block's gathered values, kappa's hidden layer before activation, sum h (x) v, sum v."""
     kernels, _, group, latent = values.shape
     rows, degree = block.index.shape
-    flat = block.index.flatten()
-    gathered = values.index_select(1, flat).view(kernels * rows, degree, group * latent)
-    before = source.index_select(1, flat).view(kernels, rows, degree, -1)
-    before = before + target.index_select(1, block.rows)[:, :, None]
-    if len(edge):
-        before = before + block.features @ edge
-    before = before.view(kernels * rows, degree, -1)
+    gathered = values.index_select(1, block.index.flatten())
+    gathered = gathered.view(kernels * rows, degree, group * latent)
+    before = _before(target, source, edge, block).view(kernels * rows, degree, -1)
     outer = gathered.transpose(1, 2) @ gelu(before)  # (kernel row) (group latent) hidden
     return gathered, before, outer, gathered.sum(1)
+
+
+def _before(
+    target: Float[Tensor, "kernel target hidden"],
+    source: Float[Tensor, "kernel source hidden"],
+    edge: Float[Tensor, "feature hidden"],
+    block: Block,
+) -> Float[Tensor, "kernel row degree hidden"]:
+    """P_i + Q_j + R_ij of a block's edges; a kernel without edge features does not look at them."""
+    before = source.index_select(1, block.index.flatten()).unflatten(1, block.index.shape)
+    before = before + target.index_select(1, block.rows)[:, :, None]
+    return before + block.features @ edge if len(edge) else before
 
 
 def _diagonal_sum(
@@ -211,11 +220,10 @@ def _diagonal_sum(
     ) -> Tensor:
         kernels, _, group, latent = v.shape
         rows, degree = block.index.shape
-        flat = block.index.flatten()
-        gathered = v.index_select(1, flat).view(kernels, rows, degree, group, latent)
-        before = q.index_select(1, flat).view(kernels, rows, degree, -1)
-        before = before + p.index_select(1, block.rows)[:, :, None] + block.features @ e
-        return torch.einsum("fnkgd,fnkd->fngd", gathered, gelu(before) @ w + b)
+        gathered = v.index_select(1, block.index.flatten())
+        gathered = gathered.view(kernels, rows, degree, group, latent)
+        kappa = gelu(_before(p, q, e, block)) @ w + b
+        return torch.einsum("fnkgd,fnkd->fngd", gathered, kappa)
 
     parameters = (target, source, edge, weight, bias)
     sums = [

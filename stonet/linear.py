@@ -3,9 +3,10 @@ r"""LinearBase: the closed-form linear operator that the network corrects.
     u(x, t0 + lead) = sum_{lag, g} beta_{lead, hour}(lag, g) U_g(x, t0 - lag) + intercept
 
 U_0 is the point's own past; U_g for g > 0 are values, gradients and Laplacians of local polynomial
-fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once for each hour of the day,
-drawn towards the pooled one; between the fitted leads it is interpolated, so that any time can be
-asked. A point without a past uses a second beta, fitted as if points did not see their own.
+fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once
+for each hour of the day, drawn towards the pooled one; between the fitted leads it is interpolated,
+so that any time can be asked. A point without a past uses a second beta, fitted as if points did
+not see their own.
 
 The same regressors, whitened, are what the network sees of a point's surroundings: directions in
 which they hardly vary (second differences, say) often tell most, and would drown otherwise.
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from stonet.clock import Clock
 from stonet.geometry import Points
@@ -69,13 +71,10 @@ class LinearBase(nn.Module):
         self.register_buffer("far_weight", table.clone())  # for points without
         self.register_buffer("own_white", white.clone())  # the last row takes the mean away
         self.register_buffer("far_white", white.clone())
-        self.register_buffer(
-            "spread", torch.ones(clock.horizon + 1, channels)
-        )  # of what is left over
+        self.register_buffer("spread", torch.ones(clock.horizon + 1, channels))  # of the remainder
         self.register_buffer("spacing", torch.ones(()))
-        for channel in range(
-            channels
-        ):  # persistence: lag 0 of group 0 (own) or 1 (the narrowest fit)
+        # persistence: lag 0 of the own past, or of the narrowest fit
+        for channel in range(channels):
             self.own_weight[:, :, channel, channel] = 1.0
             self.far_weight[:, :, channels + channel, channel] = 1.0
 
@@ -106,7 +105,7 @@ class LinearBase(nn.Module):
         return (self._between(lead) @ self.spread.to(lead.dtype)).clamp(min=1e-6)[:, :, None]
 
     def _between(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future knot"]:
-        """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond the ends."""
+        """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond."""
         last = self.clock.horizon
         knots = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
         if last < 3:
@@ -131,51 +130,44 @@ class LinearBase(nn.Module):
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
         values, known = self._on_lags(batch)
-        size = len(values)
-        everyone = known is None
-        present = (
-            values.new_ones(size, values.shape[2], dtype=torch.bool) if known is None else known
-        )
-        mine = torch.cat([values, values.new_zeros(*values.shape[:2], 1, values.shape[3])], dim=2)
-        own_past = mine[:, :, stencil.own].transpose(1, 2)[
-            :, :, :, None
-        ]  # batch query lag 1 channel
-        around = stencil.apply(values, None if everyone else present)
-        columns = torch.cat([own_past, around], dim=3).flatten(2)  # batch query (lag group channel)
-        own = torch.cat([present, present.new_zeros(size, 1)], dim=1)[:, stencil.own]
-        one = columns.new_ones(*columns.shape[:2], 1)
-        return Look(torch.cat([columns, one], dim=-1).double(), own)
+        present = torch.ones_like(values[:, 0, :, 0], dtype=torch.bool) if known is None else known
+        own_past = pad(values, (0, 0, 0, 1))[:, :, stencil.own].transpose(1, 2)
+        around = stencil.apply(values, known)  # batch query lag group channel
+        columns = torch.cat([own_past[:, :, :, None], around], dim=3).flatten(2)
+        return Look(pad(columns, (0, 1), value=1.0).double(), pad(present, (0, 1))[:, stencil.own])
 
     def _on_lags(
         self, batch: Batch
     ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node"] | None]:
-        """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly; and which
-        nodes have a past at all (None: all of them).
+        """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly.
+
+        And which nodes have a past at all, in every channel (None: all of them).
         """
         values = batch.frames[batch.past]
         regular = torch.arange(1 - self.clock.past, 1, device=values.device, dtype=values.dtype)
-        on_time = (
-            bool(((batch.lag - regular).abs() < 1e-3).all())
-            if batch.lag.shape[1] == len(regular)
-            else False
-        )
-        if batch.observed is None and on_time:
-            return values.flip(1), None
-        observed = (
-            torch.ones_like(values, dtype=torch.bool)
-            if batch.observed is None
-            else batch.observed[batch.past]
-        )
-        filled = _interpolate(values, observed, batch.lag.expand(len(values), -1), regular.flip(0))
+        if batch.observed is None:
+            if bool(((batch.lag - regular).abs() < 1e-3).all()):
+                return values.flip(1), None
+            observed = torch.ones_like(values, dtype=torch.bool)
+        else:
+            observed = batch.observed[batch.past]
+        lag = batch.lag.to(values.dtype).expand(len(values), -1)
+        filled = _interpolate(values, observed, lag, regular.flip(0))
         known = observed.any(1).all(-1)
         return filled * known[:, None, :, None], None if bool(known.all()) else known
 
     @torch.no_grad()
     def fit(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        """Solve for the coefficients; ridge and pull are chosen on the validation windows."""
+        """Solve for the coefficients; ridge and pull are chosen on the validation windows.
+
+        Where no point was ever observed through a whole window, the base stays persistence.
+        """
         self.spacing.fill_(mean_spacing(nodes))
         stencil = make_stencil(nodes, nodes, float(self.spacing))
+        stencil = stencil.to(self.spacing.device, train.values.dtype)
         moments = [self._moments(part, stencil, len(nodes)) for part in (train, validation)]
+        if not moments[0].count.sum():
+            return
         column = np.arange(self.columns)
         from_neighbours = ((column // self.channels) % self.groups > 0) | (column == column[-1])
         for table, white, keep in (
@@ -183,9 +175,8 @@ class LinearBase(nn.Module):
             (self.far_weight, self.far_white, column[from_neighbours]),
         ):
             beta, error, ridge = best_ridge(*moments, keep)
-            white.copy_(
-                torch.from_numpy(moments[0].whitening(keep, ridge, self.columns, self.width))
-            )
+            whitening = moments[0].whitening(keep, ridge, self.columns, self.width)
+            white.copy_(torch.from_numpy(whitening))
             if self.kind == "ridge":
                 table.zero_()
                 table[:, :, torch.from_numpy(keep)] = torch.from_numpy(beta).permute(0, 2, 1, 3)
@@ -197,18 +188,12 @@ class LinearBase(nn.Module):
         result = Moments.zeros(self.hours, self.columns, self.clock.horizon + 1, self.channels)
         for batch, now, target, mask in _regression_batches(windows, nodes):
             look = self.look(batch, stencil)
-            full = (
-                torch.cat([now[0][:, None], target], dim=1),
-                torch.cat([now[1][:, None], mask], dim=1),
-            )
-            usable = look.own[:, :, None] & full[1].all(
-                1
-            )  # whole rows only: one X'X serves every lead
+            y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
+            seen = torch.cat([now[1][:, None], mask], dim=1)
+            usable = look.own & seen.all(-1).all(1)  # whole rows only: one X'X serves every lead
             for hour in torch.unique(batch.hour % self.hours).tolist():
-                rows = (batch.hour % self.hours == hour)[:, None] & usable.all(-1)
-                x = look.columns[rows].numpy()
-                y = full[0].permute(0, 2, 1, 3)[rows].double().numpy()
-                result.add(hour, x, y)
+                rows = usable & (batch.hour % self.hours == hour)[:, None]
+                result.add(hour, look.columns[rows].numpy(), y[rows].numpy())
         return result
 
 
@@ -232,11 +217,10 @@ def _linear(
     lead: Float[Tensor, "rows future"], knots: Float[Tensor, " knot"]
 ) -> Float[Tensor, "rows future knot"]:
     """Hat functions; the outermost two continue as straight lines."""
-    last = len(knots) - 1
-    first = lead.floor().clamp(0, max(last - 1, 0))
+    first = lead.floor().clamp(0, len(knots) - 2)
     t = (lead - first)[..., None]
     here = (knots == first[..., None]).to(lead.dtype)
-    return here * (1 - t) + here.roll(1, -1) * t if last else here
+    return here * (1 - t) + here.roll(1, -1) * t
 
 
 def _interpolate(
@@ -248,9 +232,7 @@ def _interpolate(
     """Linear in time between the observed values around each regular lag; constant beyond them."""
     past = values.shape[1]
     number = torch.arange(past, device=values.device)[None, :, None, None]
-    before = (
-        torch.where(observed, number, -1).cummax(1).values
-    )  # the last observed up to each input
+    before = torch.where(observed, number, -1).cummax(1).values  # last observed up to each input
     after = torch.where(observed, number, past).flip(1).cummin(1).values.flip(1)
     place = torch.searchsorted(lag.contiguous() + 1e-4, regular.expand(len(lag), -1).contiguous())
     low = _pick(before, (place - 1).clamp(min=0), place[..., None, None] > 0, -1)

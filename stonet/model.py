@@ -90,15 +90,10 @@ class STONetwork(Forecaster):
 
     def graph(self, nodes: Points) -> NodeGraph:
         """New points join level 0; training points keep their level (all new: a new partition)."""
-        if nodes.kind != self.nodes.kind:
-            raise UsageError(
-                f"The model was trained on a {self.nodes.kind}, the data lie on a {nodes.kind}. "
-                "Give coordinates of the same kind."
-            )
         if not self.inductive and nodes != self.nodes:
             raise UsageError(
-                f"The 'fixed' decoder has one weight for each of its {len(self.nodes)} training points "
-                "and cannot take others. Train with network.decoder=revised for new points."
+                f"The 'fixed' decoder has weights for its {len(self.nodes)} training points, "
+                "in their order, and cannot take others. Train with network.decoder=revised."
             )
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
         multipole = build_graph(
@@ -177,25 +172,22 @@ class STONetwork(Forecaster):
         )
 
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
-        """Coordinates of order one: unit vectors on a sphere, the training points' box on a plane."""
+        """Coordinates of order one: unit vectors on a sphere, on a plane the training's box."""
         return torch.from_numpy((points.embedded - self.centre) / self.span).float()
 
 
 def resolve_graph(config: Config, nodes: Points) -> Config:
-    """The configuration with radii found for these points, and no more levels than they can fill."""
+    """The configuration with radii found for these points, and levels that they can fill."""
     graph = config.graph
     fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
     graph = graph.model_copy(update={"levels": fewer})
     radii: Radii = find_radii(nodes, assign_levels(nodes, fewer, graph.seed), graph)
-    resolved = GraphConfig(
-        **graph.model_dump()
-        | {
-            "within_radii": radii.within,
-            "between_radii": radii.between,
-            "decoder_radius": radii.decoder,
-        }
-    )
-    return config.model_copy(update={"graph": resolved})
+    found = {
+        "within_radii": radii.within,
+        "between_radii": radii.between,
+        "decoder_radius": radii.decoder,
+    }
+    return config.model_copy(update={"graph": GraphConfig(**graph.model_dump() | found)})
 
 
 def _box(nodes: Points) -> tuple[np.ndarray, float]:

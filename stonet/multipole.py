@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ class Radii:
 class MultipoleGraph:
     """The edges of the encoder. Level 0 is the finest; "up" goes to the next coarser level."""
 
-    members: tuple[Int[Tensor, " member"], ...]  # of each level: positions among the nodes
+    members: tuple[Int[Tensor, " _"], ...]  # of each level: positions among the nodes
     within: tuple[Neighbours, ...]
     up: tuple[Neighbours, ...]  # targets in level l + 1, sources in level l
     down: tuple[Neighbours, ...]  # targets in level l, sources in level l + 1
@@ -95,17 +96,18 @@ def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphC
     )
     between = config.between_radii or tuple(
         radius_for_degree(fine, coarse, config.between_degree)
-        for fine, coarse in zip(sets, sets[1:], strict=False)
+        for fine, coarse in itertools.pairwise(sets)
     )
+    decoder = config.decoder_radius or radius_for_degree(points, points, config.decoder_degree)
     for name, given, needed in (
         ("within_radii", within, config.levels),
         ("between_radii", between, config.levels - 1),
+        ("decoder_radius", (decoder,), 1),
     ):
         if len(given) != needed or min(given, default=1.0) <= 0:
             raise UsageError(
-                f"graph.{name} has {len(given)} entries; {config.levels} levels need {needed}, all > 0."
+                f"graph.{name} is {given}; {config.levels} levels need {needed} of them, all > 0."
             )
-    decoder = config.decoder_radius or radius_for_degree(points, points, config.decoder_degree)
     return Radii(tuple(within), tuple(between), decoder)
 
 

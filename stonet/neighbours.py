@@ -48,12 +48,14 @@ class Neighbours:
 
     def edges(self) -> tuple[Int[Tensor, " edge"], Int[Tensor, " edge"]]:
         """(target, source) of every edge, by target: the plain list that tests and peers read."""
-        targets = torch.cat([b.rows[:, None].expand_as(b.index).flatten() for b in self.blocks])
-        sources = torch.cat([b.index.flatten() for b in self.blocks])
-        real = sources < self.num_sources
-        targets, sources = targets[real], sources[real]
-        order = torch.argsort(targets, stable=True)
-        return targets[order], sources[order]
+        none = [torch.zeros(0, dtype=torch.int64, device=self.count.device)]
+        targets = [b.rows[:, None].expand_as(b.index).flatten() for b in self.blocks]
+        sources = [b.index.flatten() for b in self.blocks]
+        target, source = torch.cat(none + targets), torch.cat(none + sources)
+        real = source < self.num_sources
+        target, source = target[real], source[real]
+        order = torch.argsort(target, stable=True)
+        return target[order], source[order]
 
 
 def within_radius(
@@ -63,7 +65,7 @@ def within_radius(
     target, source = pairs_within(targets, sources, radius)
     degree = np.bincount(target, minlength=len(targets))
     empty = np.flatnonzero(degree == 0)
-    if len(empty) and len(sources):
+    if len(empty):
         _, nearest = cKDTree(sources.embedded).query(targets.embedded[empty])
         target = np.concatenate([target, empty])
         source = np.concatenate([source, nearest])
@@ -79,8 +81,6 @@ def pairs_within(
     targets: Points, sources: Points, radius: float
 ) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"]]:
     """(target, source) of all pairs within the radius, inclusive."""
-    if not len(targets) or not len(sources):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     geometry = targets.geometry
     reach = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # a little wide; the exact test follows
     near = cKDTree(sources.embedded).query_ball_point(targets.embedded, reach, return_sorted=True)
@@ -100,8 +100,10 @@ def edge_features(
     radius: float,
     describe: Describe,
 ) -> Float64[np.ndarray, "edge feature"]:
-    """ "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance
-    and its square, all over the radius, and whether x_j is x itself.
+    """What the kernels see of each edge.
+
+    "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance and
+    its square, all over the radius, and whether x_j is x itself.
     """
     geometry = targets.geometry
     x, y = targets.embedded[target], sources.embedded[source]
@@ -130,8 +132,6 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
     """The smallest radius that gives the targets `degree` sources on average."""
-    if not len(targets) or not len(sources):
-        return 1.0
     trees = cKDTree(targets.embedded), cKDTree(sources.embedded)
     wanted = min(degree, len(sources)) * len(targets)
     low, high = 0.0, _extent(targets, sources)
@@ -162,23 +162,12 @@ def _blocks(
     blocks = []
     for first in range(0, len(degree), BLOCK):
         rows = by_degree[first : first + BLOCK]
-        width = max(int(degree[rows].max()), 1)
-        slot = start[rows][:, None] + np.arange(width)
-        real = np.arange(width) < degree[rows][:, None]
+        column = np.arange(degree[rows].max())
+        slot = start[rows][:, None] + column
+        real = column < degree[rows][:, None]
         slot = np.where(real, slot, 0)
-        index = (
-            np.where(real, source[slot], num_sources)
-            if len(source)
-            else np.full(slot.shape, num_sources)
-        )
-        described = (
-            np.where(real[..., None], features[slot], 0.0)
-            if len(source)
-            else np.zeros((*slot.shape, features.shape[1]))
-        )
-        blocks.append(
-            Block(
-                torch.from_numpy(rows), torch.from_numpy(index), torch.from_numpy(described).float()
-            )
-        )
+        index = np.where(real, source[slot], num_sources)
+        described = np.where(real[..., None], features[slot], 0.0)
+        parts = [torch.from_numpy(part) for part in (rows, index, described)]
+        blocks.append(Block(parts[0], parts[1], parts[2].float()))
     return tuple(blocks)

@@ -44,8 +44,9 @@ class Run:
     def untrained(task: Task) -> Run:
         """A fresh model for the task, initialised from the configuration's seed."""
         first = task.dataset.episodes[0]
-        torch.manual_seed(task.config.train.seed)
-        model = build_model(task.config, task.clock, len(first.channels), task.nodes)
+        with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
+            torch.manual_seed(task.config.train.seed)
+            model = build_model(task.config, task.clock, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
         return Run(
             model, task.config, task.clock, task.scaler, nodes, first.channels, first.units, name
@@ -84,8 +85,8 @@ class Run:
         document = _read(folder, "config.json")
         if document.get("format") != FORMAT:
             raise ModelFileError(
-                f"{path} has format {document.get('format')}; this version ({__version__}) reads format "
-                f"{FORMAT}. Upgrade stonet, or fit again."
+                f"{path} has format {document.get('format')}; this stonet ({__version__}) reads "
+                f"format {FORMAT}. Upgrade stonet, or fit again."
             )
         points, scaler = _read(folder, "points.json"), _read(folder, "scaler.json")
         try:
@@ -104,9 +105,13 @@ class Run:
                 tuple(document["units"]),
                 document["dataset"],
             )
-        except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        except ModelFileError:
+            raise
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
             raise ModelFileError(
-                f"{path}: its files do not fit together ({error}). Fit again."
+                f"{path}: its files do not fit together ({told}). Go back to a good copy or fit "
+                "again."
             ) from error
 
     def _card(self, metrics: Mapping[str, Any]) -> str:
@@ -117,7 +122,8 @@ class Run:
             f"# {self.config.model} trained on {self.dataset}",
             "",
             f"- forecasts {', '.join(self.channels)} ({', '.join(self.units)}), "
-            f"{self.clock.past} steps in, {self.clock.horizon} out, step {self.clock.step / 1e9:g} s",
+            f"{self.clock.past} steps in, {self.clock.horizon} out, "
+            f"step {self.clock.step / 1e9:g} s",
             f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",

@@ -34,7 +34,8 @@ class Scaler:
                     "missing (NaN). There is nothing to learn from; check the variable or drop it."
                 )
             centre = sum(float(part.sum(dtype=np.float64)) for part in parts) / count
-            spread = sum(float(np.square(part - centre, dtype=np.float64).sum()) for part in parts)
+            # a float64 scalar, unlike Python's float, takes the float32 values to float64
+            spread = sum(float(np.square(part - np.float64(centre)).sum()) for part in parts)
             deviation = float(np.sqrt(spread / count))
             # a spread that float32 rounding of a constant could have made is no spread
             constant = deviation <= 8 * np.finfo(np.float32).eps * abs(centre)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -23,6 +23,7 @@ LINEAR = (1.3, 2.0, 3.0)  # widths h of the linear fits, in mean spacings: value
 QUADRATIC = (2.0, 3.0)  # of the quadratic fits: value, gradient (2), Laplacian
 GROUPS = len(LINEAR) + 4 * len(QUADRATIC)
 RIDGE = 1e-3  # on all but the constant: few neighbours give a mean rather than a wild slope
+CONSTANT_RIDGE = 1e-12  # only so that nothing is singular
 WORKSPACE = 2**22  # floats of the largest temporary
 
 
@@ -31,7 +32,7 @@ class Stencil:
     """Every query's nearest nodes, where they lie, and the weights of the fits if all are there."""
 
     index: Int[Tensor, "query near"]
-    offset: Float[Tensor, "query near 2"]  # in mean spacings
+    offset: Float64[Tensor, "query near 2"]  # in mean spacings
     usable: Bool[Tensor, "query near"]  # not the query point itself
     weight: Float[Tensor, "1 query group near"]
     own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
@@ -39,7 +40,7 @@ class Stencil:
     def to(self, device: torch.device, dtype: torch.dtype) -> Stencil:
         return Stencil(
             self.index.to(device),
-            self.offset.to(device, dtype),
+            self.offset.to(device),
             self.usable.to(device),
             self.weight.to(device, dtype),
             self.own.to(device),
@@ -62,15 +63,12 @@ class Stencil:
             gathered = flat.index_select(0, index.flatten()).view(len(index), near, batch, -1)
             chosen = weight[:, start : start + step]
             if len(weight) == 1:  # the same neighbours for every window
-                fitted = (chosen[0] @ gathered.flatten(2)).view(
-                    len(index), -1, batch, lags, channels
-                )
-                parts.append(fitted.permute(2, 0, 3, 1, 4))
+                fitted = (chosen[0] @ gathered.flatten(2)).unflatten(-1, (batch, -1))
+                fitted = fitted.transpose(1, 2)
             else:
-                fitted = chosen.transpose(0, 1) @ gathered.transpose(
-                    1, 2
-                )  # query batch group (lag channel)
-                parts.append(fitted.unflatten(-1, (lags, channels)).permute(1, 0, 3, 2, 4))
+                fitted = chosen.transpose(0, 1) @ gathered.transpose(1, 2)
+            # query batch group (lag channel)
+            parts.append(fitted.unflatten(-1, (lags, channels)).permute(1, 0, 3, 2, 4))
         return torch.cat(parts, dim=1)
 
     def _weights_for(
@@ -78,7 +76,8 @@ class Stencil:
     ) -> Float[Tensor, "rows query group near"]:
         if bool((known == known[:1]).all()):
             known = known[:1]
-        return fit_weights(self.offset, self.usable & known[:, self.index])
+        weight = fit_weights(self.offset, self.usable & known[:, self.index])
+        return weight.to(self.weight.dtype)
 
 
 def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
@@ -92,9 +91,9 @@ def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
     usable = torch.from_numpy(~itself)
     return Stencil(
         index=torch.from_numpy(index),
-        offset=offset.float(),
+        offset=offset,
         usable=usable,
-        weight=fit_weights(offset, usable[None]).float(),
+        weight=fit_weights(offset, usable[None]),
         own=torch.from_numpy(np.where(itself[:, 0], index[:, 0], len(nodes))),
     )
 
@@ -108,10 +107,9 @@ def mean_spacing(nodes: Points) -> float:
 
 
 def fit_weights(
-    offset: Float[Tensor, "query near 2"], usable: Bool[Tensor, "rows query near"]
-) -> Float[Tensor, "rows query group near"]:
+    offset: Float64[Tensor, "query near 2"], usable: Bool[Tensor, "rows query near"]
+) -> Float64[Tensor, "rows query group near"]:
     """The weights of all fits; zero for a neighbour that is not usable, and where none is."""
-    offset = offset.double()
     squared = offset.square().sum(-1)
     nearest = torch.where(usable, squared, torch.inf).amin(-1, keepdim=True)
     nearest = torch.where(nearest.isfinite(), nearest, 0.0)
@@ -122,11 +120,11 @@ def fit_weights(
         fitted = _fit(offset / width, _bell(squared, nearest, width, usable), 6)
         laplacian = 2 * (fitted[..., 3:4, :] + fitted[..., 5:6, :])
         groups += [fitted[..., :3, :], laplacian]
-    return torch.cat(groups, dim=-2).to(torch.get_default_dtype())
+    return torch.cat(groups, dim=-2)
 
 
 def _bell(squared: Tensor, nearest: Tensor, width: float, usable: Tensor) -> Tensor:
-    """exp(-(d/h)^2), relative to the nearest usable neighbour so that nothing underflows far out."""
+    """exp(-(d/h)^2), relative to the nearest usable neighbour: nothing underflows far out."""
     return torch.where(usable, torch.exp((nearest - squared) / width**2), 0.0)
 
 
@@ -138,8 +136,9 @@ def _fit(
     phi = torch.stack([torch.ones_like(x), x, y, x * x, x * y, y * y], dim=-1)[..., :terms]
     weighted = bell[..., None] * phi
     normal = weighted.transpose(-1, -2) @ phi
-    total = bell.sum(-1).clamp(min=1e-9)
+    total = bell.sum(-1, keepdim=True).clamp(min=1e-9)
+    size = torch.maximum(normal.diagonal(dim1=-2, dim2=-1), total)  # far out a slope costs more
     ridge = torch.full((terms,), RIDGE, dtype=phi.dtype, device=phi.device)
-    ridge[0] = 1e-9
-    normal = normal + torch.diag_embed(ridge * total[..., None])
+    ridge[0] = CONSTANT_RIDGE
+    normal = normal + torch.diag_embed(ridge * size)
     return torch.linalg.solve(normal, weighted.transpose(-1, -2))

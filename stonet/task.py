@@ -65,7 +65,7 @@ class Task:
 
 
 def resolve_clock(dataset: Dataset, config: Config) -> Clock:
-    """Lengths in steps of the data; without a wish, the past reaches back one day where days exist."""
+    """Lengths in steps of the data; without a wish, the past is one day where there are days."""
     first = dataset.episodes[0]
     horizon = in_steps(config.data.horizon, first.step)
     past = config.data.past

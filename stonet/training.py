@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stonet.checkpoint import RunFolder, pack, unpack
+from stonet.checkpoint import RunFolder
 from stonet.config import TrainConfig
-from stonet.errors import ModelFileError, StonetError, UsageError
+from stonet.errors import DataError, StonetError, UsageError
 from stonet.forecaster import Output, Scene, masked_mae
 from stonet.run import Run
+from stonet.state import State, Weights, freeze, newest_sound, thaw
 from stonet.task import Task
 from stonet.windows import Batch, Windows
 
@@ -32,160 +33,112 @@ MAX_BAD_STEPS = 3  # non-finite losses in a row before giving up
 
 @dataclass(frozen=True)
 class Progress:
-    """What a step or an epoch tells whoever watches."""
+    """What a step or a validation tells whoever watches."""
 
     step: int
     steps: int
-    loss: float
+    loss: float  # NaN before the first step
+    best: float
     validation: float | None = None  # at the end of an epoch
-    best: float = math.inf
-
-
-@dataclass
-class State:
-    """All that changes while training."""
-
-    step: int = 0
-    best: float = math.inf
-    best_step: int = 0
-    stale: int = 0  # epochs since the best
-    bad: int = 0  # steps skipped in a row
-    skipped: int = 0  # steps skipped in all
-    epoch_loss: list[float] = field(default_factory=list)
-    history: list[dict[str, float]] = field(default_factory=list)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 Watcher = Callable[[Progress], None]
 
 
-def train(
-    run: Run,
-    task: Task,
-    folder: RunFolder | None = None,
-    resume: bool = False,
-    watch: Watcher = lambda progress: None,
-) -> State:
-    """Train run.model in place and leave its best weights in it; return how it went."""
-    with _world() as (rank, size):
-        trainer = _Trainer(run, task, folder if rank == 0 else None, rank, size)
-        return trainer.fit(folder, resume, watch if rank == 0 else lambda progress: None)
+class Trainer:
+    """One training: model, optimiser, windows and the state they are in.
 
+    What cannot be trained is refused here, before anything long is done or written.
+    """
 
-class _Trainer:
-    """One training: model, optimiser, windows and the state they are in."""
-
-    def __init__(
-        self, run: Run, task: Task, folder: RunFolder | None, rank: int, size: int
-    ) -> None:
-        self.config, self.run, self.rank, self.size = task.config.train, run, rank, size
-        if size > self.config.batch:
-            raise UsageError(
-                f"{size} processes cannot share batches of {self.config.batch}: raise train.batch."
-            )
-        self.model, self.folder, self.state = run.model, folder, State()
+    def __init__(self, run: Run, task: Task) -> None:
+        self.run, self.model, self.nodes = run, run.model, task.nodes
+        self.config, self.state = task.config.train, State()
+        self.rank = int(os.environ.get("RANK", "0"))  # both are set by torchrun
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.windows = task.windows("train", task.config.data.stride)
-        self.judge = task.windows("validation").thin(self.config.validation_windows)
-        whole = max(1, len(self.windows) // self.config.batch)
+        self.judges = task.windows("validation").thin(self.config.validation_windows)
+        self._check_windows()
+        batch = self.config.batch
+        # an epoch may start up to run - 1 windows late, and every epoch has as many batches
+        whole = max(1, (len(self.windows) - min(self.config.run, batch) + 1) // batch)
         self.per_epoch = min(self.config.steps or whole, whole)
         self.steps = self.per_epoch * self.config.epochs
-        self.nodes = task.nodes
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.optimiser = (
             torch.optim.Adam(self.parameters, lr=self.config.lr) if self.parameters else None
         )
+        self.best = self._weights()
+        self.whole = False  # whether weights, optimiser and state belong to the same step
 
-    def fit(self, folder: RunFolder | None, resume: bool, watch: Watcher) -> State:
-        resumed = resume and folder is not None and self._restore(folder)
-        if not resumed:
-            self.model.fit_closed_form(self.windows, self.judge, self.nodes)
-        scene = self.model.scene(self.nodes)  # after the base is fitted: it sets the radial weights
-        if not resumed:
-            self._judge(scene, watch)
+    def fit(
+        self,
+        folder: RunFolder | None = None,
+        resume: bool = False,
+        watch: Watcher = lambda progress: None,
+    ) -> State:
+        """Train run.model in place, leave its best weights in it, and tell how it went.
+
+        With a folder, states to resume from are kept there; only the first process has one.
+        """
+        with _process_group(self.size):
+            resumed = resume and self._restore(folder)
+            if not resumed:
+                self.model.fit_closed_form(self.windows, self.judges, self.nodes)
+            scene = self.model.scene(self.nodes)  # after the base, which sets the radial weights
+            try:
+                self._loop(scene, folder, watch if self.rank == 0 else lambda progress: None)
+            except KeyboardInterrupt:
+                if self.whole:
+                    self._save(folder)
+                raise
+        self.model.load_state_dict(self.best)
+        self.model.eval()
+        return self.state
+
+    def _loop(self, scene: Scene, folder: RunFolder | None, watch: Watcher) -> None:
         network: nn.Module = self.model
         if self.size > 1 and self.optimiser is not None:
             network = DistributedDataParallel(self.model, broadcast_buffers=False)
-        try:
-            while self.optimiser is not None and self.state.step < self.steps and not self._stopped:
-                self._step(network, scene, watch)
-        except KeyboardInterrupt:
-            self._save()
-            raise
-        self.model.load_state_dict(self.best)
-        self.model.eval()
-        self._save()
-        return self.state
+        state, judged = self.state, [entry["step"] for entry in self.state.history]
+        while True:
+            if state.step % self.per_epoch == 0 and state.step not in judged:
+                self._judge(scene, watch)
+                judged.append(state.step)
+                self._save(folder)
+            if self.optimiser is None or state.step >= self.steps:
+                return
+            if state.stale >= self.config.patience:
+                return
+            self._step(self.optimiser, network, scene, watch)
+            if state.step % self.config.save_every == 0:
+                self._save(folder)
 
-    @property
-    def _stopped(self) -> bool:
-        return self.state.stale >= self.config.patience
-
-    def _step(self, network: nn.Module, scene: Scene, watch: Watcher) -> None:
+    def _step(
+        self, optimiser: torch.optim.Optimizer, network: nn.Module, scene: Scene, watch: Watcher
+    ) -> None:
         state, config = self.state, self.config
-        assert self.optimiser is not None
         epoch, number = divmod(state.step, self.per_epoch)
         chosen = self.windows.order(config.batch, config.run, config.seed, epoch)[number]
         mine = np.array_split(chosen, self.size)[self.rank]
         batch = hide_sensors(self.windows.inputs(mine), config.outage, (config.seed, state.step))
-        for group in self.optimiser.param_groups:
+        for group in optimiser.param_groups:
             group["lr"] = config.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
         self.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss, value = self._loss(network(batch, scene), batch, *self.windows.targets(mine))
+        optimiser.zero_grad(set_to_none=True)
+        target = self.windows.targets(mine)
+        loss, value = masked_loss(network(batch, scene), batch, *target, config.alpha)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
-        if math.isfinite(value) and bool(torch.isfinite(norm)):
-            self.optimiser.step()
-            state.bad = 0
-            state.epoch_loss.append(value)
-        else:
-            self._skip()
-        state.step += 1
-        if state.step % self.per_epoch == 0:
-            self._judge(scene, watch)
-            self._save()
-        else:
-            watch(Progress(state.step, self.steps, value, None, state.best))
-            if state.step % config.save_every == 0:
-                self._save()
-
-    def _loss(
-        self, output: Output, batch: Batch, target: Tensor, mask: Tensor
-    ) -> tuple[Tensor, float]:
-        """Alpha * reconstruction + prediction, each a mean over the *global* batch's observed values."""
-        error, count = masked_mae(output.forecast, target, mask)
-        parts = [(1.0, error, count)]
-        if self.config.alpha and output.reconstruction is not None:
-            uses = torch.bincount(batch.past.flatten(), minlength=len(batch.frames))
-            seen = (
-                torch.ones_like(batch.frames, dtype=torch.bool)
-                if batch.observed is None
-                else batch.observed
-            )
-            weight = uses.to(batch.frames.dtype)[
-                :, None, None
-            ]  # a shared frame counts for each window
-            parts.append(
-                (self.config.alpha, *masked_mae(output.reconstruction, batch.frames, seen, weight))
-            )
-        sums = torch.stack(
-            [torch.stack([error.detach(), count.detach()]) for _, error, count in parts]
-        )
-        if self.size > 1:
-            dist.all_reduce(sums)
-        counts = sums[:, 1].clamp(min=1)
-        # DDP averages gradients over processes: times their number makes it a sum
-        loss = torch.stack(
-            [w * e * self.size / c for (w, e, _), c in zip(parts, counts, strict=True)]
-        ).sum()
-        value = sum(
-            w * float(s / c) for (w, _, _), s, c in zip(parts, sums[:, 0], counts, strict=True)
-        )
-        return loss, float(value)
+        with self._changing():
+            if math.isfinite(value) and bool(torch.isfinite(norm)):
+                optimiser.step()
+                state.bad = 0
+                state.epoch_loss.append(value)
+            else:
+                self._skip()
+            state.step += 1
+        watch(Progress(state.step, self.steps, value, state.best))
 
     def _skip(self) -> None:
         """A non-finite step leaves no trace in the weights; several in a row end the training."""
@@ -193,92 +146,121 @@ class _Trainer:
         self.state.skipped += 1
         if self.state.bad >= MAX_BAD_STEPS:
             raise StonetError(
-                f"The loss was not finite in {MAX_BAD_STEPS} steps in a row (step {self.state.step}). "
-                "Lower train.lr, or look for extreme values with `stonet evaluate`."
+                f"The loss was not finite in {MAX_BAD_STEPS} steps in a row, the last one step "
+                f"{self.state.step}: training diverged, or the data hold extreme values. Lower "
+                "train.lr or train.clip, or set such values to NaN."
             )
 
     def _judge(self, scene: Scene, watch: Watcher) -> None:
         """Validation error; the best weights so far are kept."""
         state = self.state
         error = self._validate(scene)
-        loss = sum(state.epoch_loss) / max(len(state.epoch_loss), 1)
-        state.history.append({"step": state.step, "train": loss, "validation": error})
-        state.epoch_loss = []
-        if error < state.best:
-            state.best, state.best_step, state.stale = error, state.step, 0
-            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
-        else:
+        if not math.isfinite(error):
+            raise StonetError(
+                f"The validation error at step {state.step} is {error}: training diverged, or the "
+                "data hold extreme values. Lower train.lr, or set such values to NaN."
+            )
+        loss = sum(state.epoch_loss) / len(state.epoch_loss) if state.epoch_loss else None
+        with self._changing():
+            state.history.append({"step": state.step, "train": loss, "validation": error})
+            state.epoch_loss = []
             state.stale += 1
-        watch(Progress(state.step, self.steps, loss, error, state.best))
+            if error < state.best:
+                state.best, state.best_step, state.stale = error, state.step, 0
+                self.best = self._weights()
+        shown = math.nan if loss is None else loss
+        watch(Progress(state.step, self.steps, shown, state.best, error))
 
     @torch.no_grad()
     def _validate(self, scene: Scene) -> float:
         self.model.eval()
         sums = torch.zeros(2, dtype=torch.float64)
-        for chosen in in_batches(self.judge, self.config.batch)[self.rank :: self.size]:
-            forecast = self.model(self.judge.inputs(chosen), scene).forecast
-            error, count = masked_mae(forecast, *self.judge.targets(chosen))
+        for chosen in in_batches(self.judges, self.config.batch)[self.rank :: self.size]:
+            forecast = self.model(self.judges.inputs(chosen), scene).forecast
+            error, count = masked_mae(forecast, *self.judges.targets(chosen))
             sums += torch.stack([error, count]).double()
         if self.size > 1:
             dist.all_reduce(sums)
-        return float(sums[0] / sums[1].clamp(min=1))
+        return float(sums[0] / sums[1])
 
-    def _save(self) -> None:
-        if self.folder is None:
-            return
-        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        tensors |= {f"best.{k}": v for k, v in self.best.items()}
-        if self.optimiser is not None:
-            for number, values in self.optimiser.state_dict()["state"].items():
-                tensors |= {f"adam.{number}.{key}": value for key, value in values.items()}
-        document = {"state": self.state.document, "config": self._fingerprint}
-        self.folder.save_state(pack(tensors, document))
+    def _check_windows(self) -> None:
+        shared = min(self.config.batch, len(self.windows))
+        if self.size > shared:
+            raise UsageError(
+                f"{self.size} processes cannot share batches of {shared} windows. "
+                "Start fewer, raise train.batch or give more data."
+            )
+        _, observed = self.judges.targets(np.arange(len(self.judges)))
+        if not observed.any():
+            raise DataError(
+                "No value was observed in the validation part: when to stop cannot be told. "
+                "Choose other shares with data.split, or give data with fewer gaps."
+            )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """An interrupt in here finds half a step, which must never be saved."""
+        self.whole = False
+        yield
+        self.whole = True
+
+    def _weights(self) -> Weights:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def _save(self, folder: RunFolder | None) -> None:
+        if folder is not None:
+            best, optimiser = self.best, self.optimiser
+            folder.save_state(freeze(self.state, self.model, best, optimiser, self._alike))
 
     @property
-    def _fingerprint(self) -> dict[str, Any]:
+    def _alike(self) -> dict[str, Any]:
         """What must be alike for a run to go on; how long it goes on may change."""
         config = self.run.config.model_dump()
         for key in ("epochs", "patience", "save_every"):
             config["train"].pop(key)
-        return config | {"points": len(self.nodes), "dataset": self.run.dataset}
+        data = {
+            "name": self.run.dataset,
+            "points": len(self.nodes),
+            "windows": [len(self.windows), len(self.judges)],
+            "scaler": asdict(self.run.scaler),  # it has seen every value
+        }
+        return {"config": config, "data": data}
 
-    def _restore(self, folder: RunFolder) -> bool:
-        """Go back to the newest sound state; False where there is none."""
-        damaged: ModelFileError | None = None
-        for source, data in folder.states():
-            try:
-                tensors, document = unpack(data, source)
-            except ModelFileError as error:
-                damaged = error
-                continue
-            self._check_same(document["config"])
-            self.state = State(**document["state"])
-            self.model.load_state_dict(_under("model.", tensors))
-            self.best = _under("best.", tensors)
-            self._restore_optimiser(_under("adam.", tensors))
-            return True
-        if damaged is not None:
-            raise damaged
-        return False
+    def _restore(self, folder: RunFolder | None) -> bool:
+        """Go back to the newest sound state, in every process; False where there is none."""
+        data = _from_first_process(b"" if folder is None else newest_sound(folder))
+        if data:
+            self.state, self.best = thaw(data, self.model, self.optimiser, self._alike)
+            self.whole = True
+        return self.whole
 
-    def _restore_optimiser(self, tensors: dict[str, Tensor]) -> None:
-        if self.optimiser is None or not tensors:
-            return
-        values: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            number, key = name.split(".")
-            values.setdefault(int(number), {})[key] = tensor
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": values, "param_groups": groups})
 
-    def _check_same(self, saved: dict[str, Any]) -> None:
-        now = _plain(self._fingerprint)
-        for key in sorted(set(saved) | set(now)):
-            if saved.get(key) != now.get(key):
-                raise UsageError(
-                    f"Cannot resume: '{key}' was {saved.get(key)} and is now {now.get(key)}. "
-                    "Resume with the same data and settings, or train into another folder."
-                )
+def masked_loss(
+    output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
+) -> tuple[Tensor, float]:
+    r"""What is minimised, and its value, in normalised units.
+
+        alpha * mean |reconstruction - past| + mean |forecast - future|
+
+    Each is a mean over the observed values of all windows, in all processes; a frame that several
+    windows share counts once for each of them.
+    """
+    terms = [torch.stack(masked_mae(output.forecast, target, mask))]
+    weights = [1.0]
+    if alpha and output.reconstruction is not None:
+        uses = torch.bincount(batch.past.flatten(), minlength=len(batch.frames))
+        times = uses[:, None, None].to(batch.frames.dtype)
+        again = masked_mae(output.reconstruction, batch.frames, _seen(batch), times)
+        terms.append(torch.stack(again))
+        weights.append(alpha)
+    errors, counts = torch.stack(terms, dim=1)
+    sums = torch.stack([errors, counts]).detach()
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    if processes > 1:
+        dist.all_reduce(sums)
+    scale = torch.tensor(weights) / sums[1].clamp(min=1)
+    # DDP averages gradients over processes: times their number makes it a sum
+    return (scale * errors).sum() * processes, float((scale * sums[0]).sum())
 
 
 def in_batches(windows: Windows, size: int) -> list[np.ndarray]:
@@ -292,12 +274,7 @@ def hide_sensors(batch: Batch, share: float, key: tuple[int, int]) -> Batch:
         return batch
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
     kept = torch.rand(batch.frames.shape[1], generator=generator) >= share
-    seen = (
-        torch.ones_like(batch.frames, dtype=torch.bool)
-        if batch.observed is None
-        else batch.observed
-    )
-    seen = seen & kept[None, :, None]
+    seen = _seen(batch) & kept[None, :, None]
     return replace(batch, frames=batch.frames * seen, observed=seen)
 
 
@@ -312,33 +289,35 @@ def learning_rate(config: TrainConfig, step: int, per_epoch: int, steps: int) ->
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes and talks (torchrun's rank 0, or the only one)."""
+    """Whether this process is the one that writes and talks: torchrun's rank 0, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
-def _world() -> Iterator[tuple[int, int]]:
-    """This process's rank and the number of processes, as torchrun has set them."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
-        yield 0, 1
+def _process_group(size: int) -> Iterator[None]:
+    """The processes that torchrun has started, as a group; one alone needs none."""
+    if size == 1 or dist.is_initialized():
+        yield
         return
-    started = not dist.is_initialized()
-    if started:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("gloo")
     try:
-        yield dist.get_rank(), size
+        yield
     finally:
-        if started:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+def _from_first_process(data: bytes) -> bytes:
+    """What the first process has, in every process."""
+    if not dist.is_initialized():
+        return data
+    size = torch.tensor(len(data))
+    dist.broadcast(size, 0)
+    content = torch.zeros(int(size), dtype=torch.uint8)
+    content[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else 0
+    dist.broadcast(content, 0)
+    return content.numpy().tobytes()
 
 
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as JSON gives them back."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+def _seen(batch: Batch) -> Tensor:
+    everything = torch.ones_like(batch.frames, dtype=torch.bool)
+    return everything if batch.observed is None else batch.observed

@@ -7,6 +7,7 @@ Nothing is copied until a batch is made. Which windows a step sees is a pure fun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from stonet.field import Dataset, Field
 from stonet.scaling import Scaler
 
 PARTS = ("train", "validation", "test")
+MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
 MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
 
 
@@ -118,7 +120,7 @@ def make_batch(
     clock: Clock,
     window_time: bool,
 ) -> Batch:
-    """The batch of windows whose inputs are the frames `past` and whose targets lie at times `ask`."""
+    """The batch of windows that see the frames `past` and are asked for the times `ask`."""
     issue = times[past[:, -1]]
     lag, lead = clock.steps(times[past] - issue[:, None]), clock.steps(ask - issue[:, None])
     if window_time:
@@ -156,24 +158,35 @@ def split(
         )
     episodes = dataset.episodes
     need = clock.past + clock.horizon
-    if len(episodes) >= 10:
-        cuts = np.rint(np.cumsum((0.0, *shares)) * len(episodes)).astype(int)
-        return {part: episodes[cuts[i] : cuts[i + 1]] for i, part in enumerate(PARTS)}
+    whole = len(episodes) >= MANY_EPISODES
     parts: dict[str, list[Field]] = {part: [] for part in PARTS}
-    for episode in episodes:
-        cuts = np.rint(np.cumsum((0.0, *shares)) * len(episode.times)).astype(int)
-        for part, start, stop in zip(PARTS, cuts, cuts[1:], strict=False):
+    if whole:
+        for part, (start, stop) in zip(PARTS, _cuts(shares, len(episodes)), strict=True):
+            parts[part] = [e for e in episodes[start:stop] if len(e.times) >= need]
+    for episode in () if whole else episodes:
+        for part, (start, stop) in zip(PARTS, _cuts(shares, len(episode.times)), strict=True):
             if stop - start >= need:
-                parts[part].append(episode.between(int(start), int(stop)))
-    for part, share in zip(PARTS, shares, strict=True):
-        if share and not parts[part]:
-            longest = max(len(episode.times) for episode in episodes)
-            raise DataError(
-                f"The series is too short: its {part} part ({share:.0%} of {longest} frames) is shorter "
-                f"than one window of {clock.past} + {clock.horizon} frames. Give at least "
-                f"{int(np.ceil(need / share))} frames, or shorten data.past or data.horizon."
-            )
+                parts[part].append(episode.between(start, stop))
+    empty = [(s, part) for part, s in zip(PARTS, shares, strict=True) if s and not parts[part]]
+    if empty:
+        share, part = min(empty)  # the one that asks for the longest series
+        longest = max(len(episode.times) for episode in episodes)
+        have, much = (
+            (f"{len(episodes)} episodes, the longest of {longest} frames", need)
+            if whole
+            else (f"{longest} frames", int(np.ceil(need / share)))
+        )
+        raise DataError(
+            f"The series is too short: its {part} part ({share:.0%} of {have}) is shorter than one "
+            f"window of {clock.past} + {clock.horizon} frames. Give at least {much} frames, or "
+            "shorten data.past or data.horizon, or change data.split."
+        )
     return {part: tuple(fields) for part, fields in parts.items()}
+
+
+def _cuts(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
+    ends = np.rint(np.cumsum((0.0, *shares)) * length).astype(int).tolist()
+    return list(pairwise(ends))
 
 
 def cut(
@@ -185,7 +198,7 @@ def cut(
 ) -> Windows:
     """All windows of the fields, `stride` frames apart; none crosses a field's end."""
     need = clock.past + clock.horizon
-    starts, offset = [], 0
+    starts, offset = [np.zeros(0, dtype=np.int64)], 0
     for field in fields:
         first = np.arange(0, max(0, len(field.times) - need + 1), stride)
         span = field.times[first + need - 1] - field.times[first] if len(first) else first
@@ -194,9 +207,10 @@ def cut(
     joined = np.concatenate(starts)
     if not len(joined):
         raise DataError(
-            f"No window of {clock.past} + {clock.horizon} frames without a long gap fits into the data "
-            f"(longest episode: {max(len(f.times) for f in fields)} frames, usual step "
-            f"{clock.step / 1e9:g} s). Give more data or shorten data.past or data.horizon."
+            f"No window of {clock.past} + {clock.horizon} frames without a long gap fits into "
+            f"{len(fields)} episodes (longest: {max((len(f.times) for f in fields), default=0)} "
+            f"frames, usual step {clock.step / 1e9:g} s). Give more data or shorten data.past or "
+            "data.horizon."
         )
     values = torch.from_numpy(
         np.concatenate([scaler.normalise(f.values) * f.observed for f in fields])

@@ -20,8 +20,12 @@ def read(path: str | Path) -> Field:
         )
     reader = READERS.get(path.suffix.lower())
     if reader is None or path.is_dir():
-        kinds = ", ".join(READERS)
+        kind = "a folder" if path.is_dir() else f"of a kind that is not read ('{path.suffix}')"
+        raise DataError(f"'{path}' is {kind}; expected a file with one of: {', '.join(READERS)}.")
+    field = reader(path)
+    if not field.observed.any():
         raise DataError(
-            f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: {kinds}."
+            f"'{path}' holds {len(field.times)} frames of {', '.join(field.channels)}, and every "
+            "value is missing (NaN). Check how the file was made, and its _FillValue."
         )
-    return reader(path)
+    return field

@@ -7,6 +7,9 @@ from pathlib import Path
 from stonet.errors import DataError
 from stonet.field import Field
 
+# what xarray and the layers below make of a damaged or a foreign file
+FOREIGN = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, ImportError)
+
 
 def read(path: Path) -> Field:
     """Open with xarray, decode after CF, and unroll to points."""
@@ -15,9 +18,9 @@ def read(path: Path) -> Field:
     try:
         with xr.open_dataset(path, engine="h5netcdf", decode_timedelta=True) as dataset:
             return Field.from_xarray(dataset.load())
-    except (OSError, KeyError, RuntimeError) as error:
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error
+    except FOREIGN as error:
         raise DataError(
             f"'{path}' cannot be read as NetCDF ({error}). Is it whole, and NetCDF-4?"
         ) from error
-    except DataError as error:
-        raise DataError(f"'{path}': {error}") from error

@@ -42,10 +42,10 @@ def _read_csv(path: Path, kind: Kind) -> Points:
     import pandas as pd
 
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype=str, skipinitialspace=True)  # '007' stays a name
     except FileNotFoundError:
         raise UsageError(f"No file '{path}'. Check the path given to --at.") from None
-    except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
+    except (ValueError, OSError) as error:
         raise DataError(f"'{path}' is no CSV table ({error}).") from None
     columns = [_column(table, axis, path) for axis in GEOMETRIES[kind].axes]
     try:
@@ -53,13 +53,17 @@ def _read_csv(path: Path, kind: Kind) -> Points:
     except ValueError as error:
         raise DataError(f"'{path}': columns {columns} must hold numbers ({error}).") from None
     named = next(
-        (c for c in table.columns if str(c).lower() in (*ALIASES["station"], "name")), None
+        (c for c in table.columns if str(c).strip().lower() in (*ALIASES["station"], "name")), None
     )
-    return Points(coordinates, kind, () if named is None else tuple(str(n) for n in table[named]))
+    names = () if named is None else tuple(str(n) for n in table[named])
+    try:
+        return Points(coordinates, kind, names)
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from None
 
 
 def _column(table: object, axis: str, path: Path) -> str:
-    columns = {str(c).lower(): str(c) for c in table.columns}  # type: ignore[attr-defined]
+    columns = {str(c).strip().lower(): str(c) for c in table.columns}  # type: ignore[attr-defined]
     for alias in ALIASES[axis]:
         if alias in columns:
             return columns[alias]

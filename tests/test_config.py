@@ -1,0 +1,111 @@
+"""Configuration: presets, files, settings, each stronger than the one before; no typo passes."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from stonet.config import PRESETS, Config, load_config, make_config
+from stonet.errors import UsageError, unknown_name
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_say_nothing_but_differences(preset):
+    config, plain = load_config(preset), Config()
+    assert make_config(PRESETS[preset]) == config
+    for section, values in PRESETS[preset].items():
+        for key, value in values.items():
+            assert getattr(getattr(config, section), key) == value
+            assert getattr(getattr(plain, section), key) != value, f"{section}.{key} is the default"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_dumped_is_read_again(preset):
+    config = load_config(preset, settings=["graph.within_radii=[0.1, 0.2, 0.4]", "data.past='6h'"])
+    assert make_config(config.model_dump()) == config
+    assert make_config(json.loads(config.model_dump_json())) == config  # lists for tuples
+
+
+def test_settings_beat_the_file_and_the_file_beats_the_preset(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[train]\nepochs = 7\nlr = 0.5\n[data]\nhorizon = '3h'\n", encoding="utf-8")
+    before = copy.deepcopy(PRESETS)
+    config = load_config("tiny", path, ["train.lr=1e-3", "train.lr=2e-3"])
+    assert config.train.lr == 2e-3  # the last setting
+    assert config.train.epochs == 7  # the file
+    assert config.data.horizon == "3h"
+    assert config.train.batch == PRESETS["tiny"]["train"]["batch"]  # the preset
+    assert config.train.clip == Config().train.clip  # the default
+    assert before == PRESETS
+
+
+@given(st.floats(1e-9, 1e9), st.integers(1, 10**6))
+def test_numbers_pass_through_settings_unchanged(lr, batch):
+    config = load_config(settings=[f"train.lr={lr!r}", f"train.batch={batch}"])
+    assert (config.train.lr, config.train.batch) == (lr, batch)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("data.past=6h", "6h"),
+        ("data.past='6h'", "6h"),
+        ("data.past=none", None),
+        ("data.past=3", 3),
+    ],
+)
+def test_a_bare_word_is_text(setting, value):
+    assert load_config("tiny", settings=[setting]).data.past == value
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("trian.lr=1", r"Unknown configuration section 'trian'.*Did you mean 'train'\?"),
+        ("train.epoch=1", r"section 'train': 'epoch'.*Did you mean 'epochs'\?"),
+        ("train.lr=-1", "train.lr = -1 does not fit: Input should be greater than 0"),
+        ("train.lr=", "train.lr = '' does not fit"),
+        ("data.past=1.5", "data.past = 1.5 does not fit"),
+        ("data.split=[0.5, 0.5]", "data.split"),
+        ("network.kernel=fast", "network.kernel = 'fast' does not fit.*'full' or 'diag'"),
+        ("train=3", "train = 3 does not fit"),
+        ("train.lr", "not of the form section.key=value, e.g. train.lr=1e-3"),
+        ("a.b.c=1", "not of the form section.key=value"),
+        ("=1", "not of the form section.key=value"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_hint(setting, message):
+    with pytest.raises(UsageError, match=message):
+        load_config(settings=[setting])
+
+
+def test_wrong_files_and_presets_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"Unknown preset 'papr'.*Did you mean 'paper'\?"):
+        load_config("papr")
+    with pytest.raises(UsageError, match=r"No configuration file '.*nothing.toml'.*--config"):
+        load_config(path=tmp_path / "nothing.toml")
+    with pytest.raises(UsageError, match="cannot be read as TOML"):
+        load_config(path=tmp_path)
+    for content in (b"[train\nlr = 1", b"\xff\xfe\x00"):
+        (tmp_path / "bad.toml").write_bytes(content)
+        with pytest.raises(UsageError, match=r"'.*bad.toml' cannot be read as TOML"):
+            load_config(path=tmp_path / "bad.toml")
+
+
+def test_a_configuration_never_changes():
+    config = load_config("tiny")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.train.lr = 1.0
+    with pytest.raises(ValidationError, match="frozen"):
+        config.model = "other"
+
+
+def test_a_name_far_from_all_choices_gets_no_suggestion():
+    error = unknown_name("model", "zzzz", ["agcrn", "dcrnn"])
+    assert str(error) == "Unknown model 'zzzz'. Choose one of: agcrn, dcrnn."
+    assert error.exit_code == 2

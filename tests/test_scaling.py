@@ -1,0 +1,97 @@
+"""The scaler: statistics of what was observed, in float64, and back again without loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stonet.errors import DataError
+from stonet.field import Field
+from stonet.geometry import Points
+from stonet.scaling import Scaler
+
+
+def field(values: np.ndarray, mask: np.ndarray | None = None) -> Field:
+    channels = tuple("abc"[: values.shape[2]])
+    points = Points(np.zeros((values.shape[1], 2)))
+    return Field(values.astype(np.float32), np.arange(len(values)), points, channels, mask)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.floats(-1e5, 1e5), st.floats(1e-2, 1e3), st.floats(0.05, 1))
+def test_statistics_are_those_of_what_was_observed(seed, centre, spread, share):
+    generator = np.random.default_rng(seed)
+    parts = []
+    for frames in (30, 17):
+        values = generator.normal(centre, spread, (frames, 4, 2))
+        mask = generator.random(values.shape) < share
+        mask[0] = True
+        parts.append(field(values, mask))
+    scaler = Scaler.fit(parts)
+    for channel in range(2):
+        kept = [p.values[..., channel][p.observed[..., channel]].astype(np.float64) for p in parts]
+        expected = np.concatenate(kept)
+        assert scaler.mean[channel] == pytest.approx(expected.mean(), rel=1e-12, abs=1e-12)
+        if scaler.std[channel] != 1.0:  # else: a spread that float32 cannot tell from none
+            assert scaler.std[channel] == pytest.approx(expected.std(), rel=1e-9)
+
+
+def test_statistics_are_in_float64():
+    """Pressure in Pa with a spread of a few: float32 would be wrong in the fourth digit."""
+    values = np.random.default_rng(0).normal(101_325.3, 2.0, (1000, 5, 1))
+    part = field(values)
+    assert Scaler.fit([part]).std[0] == pytest.approx(
+        part.values.astype(np.float64).std(), rel=1e-12
+    )
+
+
+def test_normalised_values_are_standard():
+    part = field(np.random.default_rng(0).normal(280, 7, (500, 10, 2)))
+    scaled = Scaler.fit([part]).normalise(part.values).astype(np.float64)
+    assert scaled.dtype == np.float64
+    np.testing.assert_allclose(scaled.mean((0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(scaled.std((0, 1)), 1, rtol=1e-6)
+
+
+def test_what_is_missing_has_no_say():
+    values = np.random.default_rng(0).normal(size=(20, 3, 2))
+    mask = np.random.default_rng(1).random(values.shape) < 0.5
+    other = np.where(mask, values, 1e30)
+    assert Scaler.fit([field(values, mask)]) == Scaler.fit([field(other, mask)])
+
+
+@pytest.mark.parametrize("constant", [273.15, 0.0, -1e-20, 101325.0, 3e30])
+def test_a_constant_channel_becomes_zero_and_comes_back(constant):
+    """In float32, the standard deviation of a million times 273.15 is 3e-5, not 0."""
+    part = field(np.full((1000, 1000, 1), constant))
+    scaler = Scaler.fit([part])
+    scaled = scaler.normalise(part.values)
+    assert np.abs(scaled).max() <= 1e-6
+    assert np.array_equal(scaler.denormalise(scaled), part.values)
+
+
+@given(st.integers(0, 10**6), st.floats(-1e4, 1e4), st.floats(1e-2, 1e3))
+def test_the_way_back_is_exact_to_float32(seed, centre, spread):
+    part = field(np.random.default_rng(seed).normal(centre, spread, (50, 3, 1)))
+    scaler = Scaler.fit([part])
+    back = scaler.denormalise(scaler.normalise(part.values))
+    rounding = np.spacing(np.abs(part.values - np.float32(scaler.mean[0]))) + np.spacing(
+        np.abs(back)
+    )
+    assert (np.abs(back - part.values) <= rounding).all()
+
+
+def test_the_identity_changes_nothing():
+    values = np.random.default_rng(0).normal(size=(5, 3, 2)).astype(np.float32)
+    identity = Scaler.identity(2)
+    assert np.array_equal(identity.normalise(values), values)
+    assert np.array_equal(identity.denormalise(values), values)
+
+
+def test_a_channel_without_any_value_is_refused():
+    values = np.zeros((4, 3, 2))
+    values[..., 1] = np.nan
+    with pytest.raises(DataError, match=r"Channel 'b' has no observed value.*every one is missing"):
+        Scaler.fit([field(values)])
