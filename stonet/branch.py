@@ -131,7 +131,8 @@ class RevisedBranch(nn.Module):
             messages.transpose(0, 1).reshape(nodes, batch * future, rank), (0, 0, 0, 0, 0, 1)
         )
         weights = [self.space(block.features) for block in links.neighbours.blocks]
-        summed = _WeightedSum.apply(stacked, links.neighbours, *weights)
+        arguments = (stacked, links.neighbours, *weights)
+        summed = _WeightedSum.apply(*arguments)  # type: ignore[no-untyped-call]
         return summed.view(-1, batch, future, rank).permute(1, 2, 0, 3)
 
     def _joint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from stonet.task import Task
 from stonet.training import in_batches
 
 BATCH = 8
+Group = Literal["seen", "unseen", "unseen-no-history"]
+Index = Int64[np.ndarray, " point"]
 
 
 def floors_of(run: Run) -> dict[str, Forecaster]:
@@ -45,7 +47,7 @@ def evaluate(
     """
     models = floors_of(run) if models is None else models
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
-    groups: list[tuple[str, Any, Any]] = [("seen", seen, seen)]
+    groups: list[tuple[Group, Index, Index]] = [("seen", seen, seen)]
     if len(unseen):
         groups += [
             ("unseen", np.concatenate([seen, unseen]), unseen),

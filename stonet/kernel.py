@@ -74,7 +74,7 @@ class GraphKernel(nn.Module):
             self.bias,
         )
         if self.kind == "full":
-            summed = _FullSum.apply(*arguments, neighbours)
+            summed = _FullSum.apply(*arguments, neighbours)  # type: ignore[no-untyped-call]
         else:
             summed = _diagonal_sum(*arguments, neighbours)
         summed = summed[0].transpose(0, 1) if shared else summed[:, :, 0]

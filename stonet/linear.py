@@ -88,13 +88,13 @@ class LinearBase(nn.Module):
         """Beta applied to what was seen."""
         between = self._between(batch.lead.double())  # rows future knot
         hour = batch.hour % self.hours
-        both = [
+        own, far = (
             torch.einsum(
                 "btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], look.columns
             )
             for table in (self.own_weight, self.far_weight)
-        ]
-        return torch.where(look.own[:, None, :, None], *both).to(batch.frames.dtype)
+        )
+        return torch.where(look.own[:, None, :, None], own, far).to(batch.frames.dtype)
 
     def whitened(self, look: Look) -> tuple[Float64[Tensor, "batch query white"], ...]:
         """The regressors, decorrelated and of order one: with the point's own past, and without."""
@@ -174,12 +174,12 @@ class LinearBase(nn.Module):
             (self.own_weight, self.own_white, column),
             (self.far_weight, self.far_white, column[from_neighbours]),
         ):
-            beta, error, ridge = best_ridge(*moments, keep)
-            whitening = moments[0].whitening(keep, ridge, self.columns, self.width)
-            white.copy_(torch.from_numpy(whitening))
+            kept = [part.take(keep) for part in moments]
+            beta, error, ridge = best_ridge(*kept)
+            white[keep] = torch.from_numpy(kept[0].whitening(ridge, self.width))
             if self.kind == "ridge":
                 table.zero_()
-                table[:, :, torch.from_numpy(keep)] = torch.from_numpy(beta).permute(0, 2, 1, 3)
+                table[:, :, keep] = torch.from_numpy(beta).transpose(1, 2)
                 if table is self.own_weight:
                     self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 

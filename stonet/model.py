@@ -131,7 +131,9 @@ class STONetwork(Forecaster):
     ) -> Float[Tensor, "batch future query channel"]:
         """P'(v_dec), on top of the base where there is one."""
         links: QueryLinks = scene.links
-        look = None if self.base is None else self.base.look(batch, links.stencil)
+        look = None
+        if self.base is not None and links.stencil is not None:
+            look = self.base.look(batch, links.stencil)
         asked = Question(
             latent=encoded[batch.past],
             present=None if batch.present is None else batch.present[batch.past],

@@ -127,7 +127,7 @@ def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "...
 def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
     """For every query the node that lies in the same place, or the number of nodes."""
     distance, index = cKDTree(nodes.embedded).query(queries.embedded)
-    return np.where(same_place(distance) > 0, index, len(nodes)).astype(np.int64)
+    return np.where(same_place(np.asarray(distance)) > 0, index, len(nodes)).astype(np.int64)
 
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:

@@ -5,10 +5,10 @@ beta = argmin |Y - X beta|^2 + ridge |beta|^2,     beta_hour drawn towards the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
@@ -43,55 +43,60 @@ class Moments:
         self.yy[hour] += np.square(y).sum(0)
         self.count[hour] += len(x)
 
+    def take(self, keep: Int64[np.ndarray, " kept"]) -> Moments:
+        """As if there were these columns only."""
+        return replace(self, xx=self.xx[:, keep][:, :, keep], xy=self.xy[:, keep])
+
     def error(
-        self, beta: Float64[np.ndarray, "hour column lead channel"], keep: np.ndarray
+        self, beta: Float64[np.ndarray, "hour column lead channel"]
     ) -> Float64[np.ndarray, "lead channel"]:
         """The mean squared error of these coefficients, from the sums alone."""
-        xx, xy = self.xx[:, keep][:, :, keep], self.xy[:, keep]
-        fitted = np.einsum("hcld,hce,held->ld", beta, xx, beta, optimize=True)
-        crossed = np.einsum("hcld,hcld->ld", beta, xy)
-        return (self.yy.sum(0) - 2 * crossed + fitted) / max(self.count.sum(), 1.0)
+        fitted = (self.xx @ beta.reshape(*beta.shape[:2], -1)).reshape(beta.shape)
+        squared = self.yy.sum(0) + ((fitted - 2 * self.xy) * beta).sum((0, 1))
+        return squared / max(self.count.sum(), 1.0)
 
-    def whitening(self, keep: np.ndarray, ridge: float, columns: int, width: int) -> np.ndarray:
-        """(columns, width): maps [regressors, 1] to uncorrelated numbers of order one.
+    def whitening(self, ridge: float, width: int) -> Float64[np.ndarray, "column {width}"]:
+        """Maps [regressors, 1] to uncorrelated numbers of order one, those of largest variance.
 
         Directions that vary less than the ridge are left small: the ridge says they are noise.
         """
-        xx, count = self.xx.sum(0)[np.ix_(keep, keep)], max(self.count.sum(), 1.0)
+        xx, count = self.xx.sum(0), max(self.count.sum(), 1.0)
         mean = xx[-1, :-1] / count
         covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
         variance, direction = np.linalg.eigh(covariance)
         chosen = np.argsort(variance)[::-1][:width]
-        floor = ridge * np.trace(xx) / len(keep) / count
+        floor = ridge * np.trace(xx) / len(xx) / count
         scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
-        result = np.zeros((columns, width))
-        result[keep[:-1], : len(chosen)] = scaled
-        result[-1, : len(chosen)] = -mean @ scaled
+        result = np.zeros((len(xx), width))
+        result[:, : len(chosen)] = np.concatenate([scaled, -mean[None] @ scaled])
         return result
 
 
 def best_ridge(
-    train: Moments, validation: Moments, keep: np.ndarray
+    train: Moments, validation: Moments
 ) -> tuple[
     Float64[np.ndarray, "hour column lead channel"], Float64[np.ndarray, "lead channel"], float
 ]:
     """The coefficients that err least on validation, over all ridges and pulls; and the ridge."""
     judge = validation if validation.count.sum() else train
-    xx, xy = train.xx[:, keep][:, :, keep], train.xy[:, keep]
+    xx, xy = train.xx, train.xy
     hours, columns = xy.shape[:2]
     size = np.trace(xx.sum(0)) / columns + 1e-12
+    flat, one = xy.reshape(hours, columns, -1), np.eye(columns)
+    pooled = np.stack(
+        [np.linalg.solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in RIDGES], axis=1
+    )  # column ridge target
     best: tuple[float, np.ndarray, np.ndarray, float] | None = None
-    flat = xy.reshape(hours, columns, -1)
-    for ridge in RIDGES:
-        pooled = np.linalg.solve(xx.sum(0) + ridge * size * np.eye(columns), flat.sum(0))
-        for pull in PULLS if hours > 1 else PULLS[-1:]:
-            beta = np.repeat(pooled[None], hours, axis=0)
-            if hours > 1 and pull < PULLS[-1]:
-                grip = pull * size / hours * np.eye(columns)
-                beta = np.linalg.solve(xx + grip, flat + grip @ pooled)
-            shaped = beta.reshape(xy.shape)
-            error = judge.error(shaped, keep)
+    for pull in PULLS if hours > 1 else PULLS[-1:]:
+        betas = np.repeat(pooled[None], hours, axis=0)
+        if pull < PULLS[-1]:  # one factorisation of each hour's matrix serves all ridges
+            grip = pull * size / hours
+            wanted = (flat[:, :, None] + grip * pooled).reshape(hours, columns, -1)
+            betas = np.linalg.solve(xx + grip * one, wanted).reshape(betas.shape)
+        for number, ridge in enumerate(RIDGES):
+            beta = betas[:, :, number].reshape(xy.shape)
+            error = judge.error(beta)
             if best is None or float(error.mean()) < best[0]:
-                best = float(error.mean()), shaped, error, ridge
+                best = float(error.mean()), beta, error, ridge
     assert best is not None
     return best[1:]

@@ -102,8 +102,8 @@ def mean_spacing(nodes: Points) -> float:
     """The mean distance to the nearest other point: the scale of the fits."""
     if len(nodes) < 2:
         return 1.0
-    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=2)
-    return max(float(distance[:, 1].mean()), 1e-9)
+    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=[2])  # the first is itself
+    return max(float(np.mean(distance)), 1e-9)
 
 
 def fit_weights(

@@ -34,6 +34,9 @@ def small_dataset(unseen: int = 0) -> Dataset:
     return Dataset((small_field(),), "small", tuple(range(20 - unseen, 20)))
 
 
+QUICK = ("train.steps=3", "train.save_every=2", "network.base=persistence")
+
+
 def quick(*settings: str) -> Config:
     """The tiny preset, smaller still: 2 epochs of 3 steps, a state every other step."""
-    return load_config("tiny", settings=("train.steps=3", "train.save_every=2", *settings))
+    return load_config("tiny", settings=(*QUICK, *settings))

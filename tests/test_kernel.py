@@ -151,7 +151,7 @@ class Largest(TorchDispatchMode):
 
 @KINDS
 @pytest.mark.parametrize("kernels", [1, 4], ids=["shared", "per-frame"])
-def test_never_holds_a_matrix_per_edge(kind, kernels, record_property):
+def test_never_holds_a_matrix_per_edge(kind, kernels):
     latent, frames = 16, 4
     points = scattered(300)
     neighbours = within_radius(points, points, 0.16)
@@ -161,11 +161,10 @@ def test_never_holds_a_matrix_per_edge(kind, kernels, record_property):
     module = GraphKernel(2, 5, latent, 8, kind)
     with Largest() as largest:
         module(values, seen, seen, neighbours).sum().backward()
-    record_property("largest_tensor_per_edge", largest.elements / edges)
     assert largest.elements < edges * latent * latent  # of one frame; there are several
     padded = sum(block.index.numel() for block in neighbours.blocks)
     outer = 256 * frames * latent * 8  # sum_j h (x) v of a block
-    assert largest.elements <= max(padded * frames * latent, outer)
+    assert largest.elements <= max(padded * frames * latent, outer); print("R", kind, kernels, largest.elements, edges*latent**2)
 
 
 def test_watching_for_large_tensors_sees_them():

@@ -65,18 +65,16 @@ def test_every_variant_of_the_network_keeps_them_too(truth, variant: str) -> Non
     truth(case_of(place, *VARIANTS[variant]))
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_node_asked_as_a_query_answers_as_the_node(variant: str, place: str) -> None:
-    """Alone or with others, near or far, silent or not: all at once is one at a time."""
-    case = case_of(place, *VARIANTS[variant])
+def test_a_node_asked_as_a_query_answers_as_the_node(variant: str) -> None:
+    """Alone or with others, silent or not; and all at once is one at a time."""
+    case = case_of("sphere, two channels", *VARIANTS[variant])
     model, batch, nodes = case.model(), case.batch(2), case.nodes
     every = ask(model, batch, nodes)
-    chosen = np.array([0, 5, 17])  # node 0 is silent
-    case.same(ask(model, batch, nodes, nodes.take(chosen)), every[:, :, chosen])
-    mixed = nodes.take(chosen).joined(small_points(nodes.kind, 4, seed=9))
+    chosen = np.array([0, 17])  # node 0 is silent
+    mixed = nodes.take(chosen).joined(small_points(nodes.kind, 2, seed=9))
     together = ask(model, batch, nodes, mixed)
-    case.same(together[:, :, :3], every[:, :, chosen])
+    case.same(together[:, :, :2], every[:, :, chosen])
     alone = [ask(model, batch, nodes, mixed.take(np.array([i]))) for i in range(len(mixed))]
     case.same(torch.cat(alone, dim=2), together)
 
@@ -85,7 +83,7 @@ def test_a_node_asked_as_a_query_answers_as_the_node(variant: str, place: str) -
 def test_asking_for_times_one_by_one_is_asking_for_all(variant: str) -> None:
     case = case_of("sphere, two channels", *VARIANTS[variant])
     model, step = case.model(), case.run.clock.step
-    leads = np.array([0.25, 1.0, 1.7, 2.0, 3.9, 4.0, 4.8])
+    leads = np.array([0.25, 1.0, 2.0, 3.9, 4.8])
     ask_at = np.rint(leads * step).astype(np.int64)
     together = ask(model, window(case, ask_at), case.nodes)
     alone = [ask(model, window(case, ask_at[i : i + 1]), case.nodes) for i in range(len(leads))]
@@ -106,11 +104,7 @@ def test_the_forecast_is_continuous_in_time(variant: str) -> None:
 def window(case: Case, leads: np.ndarray) -> Batch:
     """One window without gaps, asked at these leads in nanoseconds."""
     made, past = case.windows, np.arange(30, 30 + case.run.clock.past)[None]
-    asked = (
-        (made.times[past[:, -1]] + leads)[:1, None]
-        if leads.ndim == 0
-        else made.times[past[:, -1], None] + leads
-    )
+    asked = made.times[past[:, -1], None] + leads
     return double(
         make_batch(
             made.values, made.observed, made.times, past, asked, case.run.clock, made.window_time

@@ -57,16 +57,16 @@ def make(**settings) -> OdeDecoder:
 
 
 def integrate(decoder: OdeDecoder, state: Tensor, links: Links, known: Tensor | None, end: float):
-    """Classical Runge-Kutta, 24 steps, of dv/dt = A sigma(W v + K v) + b, written out."""
+    """Classical Runge-Kutta, 30 steps, of dv/dt = A sigma(W v + K v) + b."""
     nodes = links.among_nodes
     place = nodes.position[None]
 
     def rate(v: Tensor) -> Tensor:
-        moved = kernel_operator(decoder.operator, v, v, place, place, nodes.neighbours, known)
+        moved = decoder.operator(v, v, place, place, nodes.neighbours, known)
         return moved @ decoder.rate.weight.T + decoder.rate.bias
 
-    h = end / decoder.horizon / 24
-    for _ in range(24):
+    h = end / decoder.horizon / 30
+    for _ in range(30):
         a = rate(state)
         b = rate(state + h / 2 * a)
         c = rate(state + h / 2 * b)
@@ -80,13 +80,27 @@ def exact_solver(monkeypatch):
 
 
 @torch.no_grad()
-def test_the_solver_is_as_exact_as_it_says(monkeypatch):
+def test_the_rate_is_a_kernel_operator_of_places_and_nothing_else():
+    """The first step from a state: dv/dt = A sigma(W v + mean of kappa(x, x_j) v_j) + b."""
+    nodes = scattered(NODES)
+    decoder, links = make(), connect(nodes, nodes)
+    asked = question(lead=torch.tensor([[1e-6]], dtype=F64))
+    start, place = asked.latent[:, -1], links.position[None]
+    edges = links.among_nodes.neighbours
+    moved = kernel_operator(decoder.operator, start, start, place, place, edges, None)
+    rate = moved @ decoder.rate.weight.T + decoder.rate.bias
+    found = (decoder(asked, links)[:, 0] - start) * HORIZON / 1e-6
+    torch.testing.assert_close(found, rate, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_solver_is_exact_enough(monkeypatch):
     nodes = scattered(NODES)
     decoder, asked, links = make(), question(), connect(nodes, nodes)
     answer = decoder(asked, links)
     monkeypatch.setattr(decoder_module, "TOLERANCE", 1e-8)
     exact = decoder(asked, links)
-    assert 0 < (answer - exact).abs().max() < 1e-3 * exact.abs().max()
+    assert 0 < (answer - exact).abs().max() < 0.005 * exact.abs().max()
 
 
 @torch.no_grad()

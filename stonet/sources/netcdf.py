@@ -13,9 +13,11 @@ FOREIGN = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeE
 
 def read(path: Path) -> Field:
     """Open with xarray, decode after CF, and unroll to points."""
+    import h5py  # type: ignore[import-untyped]
     import xarray as xr
 
     try:
+        h5py.File(path, "r").close()  # h5netcdf litters stderr over a file that does not open
         with xr.open_dataset(path, engine="h5netcdf", decode_timedelta=True) as dataset:
             return Field.from_xarray(dataset.load())
     except DataError as error:
