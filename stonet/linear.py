@@ -54,7 +54,8 @@ class LinearBase(nn.Module):
     far_weight: Tensor
     own_white: Tensor
     far_white: Tensor
-    spread: Tensor
+    own_spread: Tensor
+    far_spread: Tensor
     spacing: Tensor
 
     def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
@@ -71,7 +72,9 @@ class LinearBase(nn.Module):
         self.register_buffer("far_weight", table.clone())  # for points without
         self.register_buffer("own_white", white.clone())  # the last row takes the mean away
         self.register_buffer("far_white", white.clone())
-        self.register_buffer("spread", torch.ones(clock.horizon + 1, channels))  # of the remainder
+        spread = torch.ones(clock.horizon + 1, channels)  # of what the base leaves over
+        self.register_buffer("own_spread", spread.clone())
+        self.register_buffer("far_spread", spread.clone())
         self.register_buffer("spacing", torch.ones(()))
         # persistence: lag 0 of the own past, or of the narrowest fit
         for channel in range(channels):
@@ -100,9 +103,14 @@ class LinearBase(nn.Module):
         """The regressors, decorrelated and of order one: with the point's own past, and without."""
         return look.columns @ self.own_white, look.columns @ self.far_white
 
-    def scale(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future 1 channel"]:
-        """How large what is left over usually is, at these leads."""
-        return (self._between(lead) @ self.spread.to(lead.dtype)).clamp(min=1e-6)[:, :, None]
+    def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
+        """How large what is left over usually is, at these queries and leads."""
+        between = self._between(batch.lead)
+        own, far = (
+            (between @ spread.to(between.dtype)).clamp(min=1e-6)[:, :, None]
+            for spread in (self.own_spread, self.far_spread)
+        )
+        return torch.where(look.own[:, None, :, None], own, far)
 
     def _between(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future knot"]:
         """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond."""
@@ -170,9 +178,9 @@ class LinearBase(nn.Module):
             return
         column = np.arange(self.columns)
         from_neighbours = ((column // self.channels) % self.groups > 0) | (column == column[-1])
-        for table, white, keep in (
-            (self.own_weight, self.own_white, column),
-            (self.far_weight, self.far_white, column[from_neighbours]),
+        for table, white, spread, keep in (
+            (self.own_weight, self.own_white, self.own_spread, column),
+            (self.far_weight, self.far_white, self.far_spread, column[from_neighbours]),
         ):
             kept = [part.take(keep) for part in moments]
             beta, error, ridge = best_ridge(*kept)
@@ -180,8 +188,7 @@ class LinearBase(nn.Module):
             if self.kind == "ridge":
                 table.zero_()
                 table[:, :, keep] = torch.from_numpy(beta).transpose(1, 2)
-                if table is self.own_weight:
-                    self.spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
+                spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 
     def _moments(self, windows: Windows, stencil: Stencil, nodes: int) -> Moments:
         """X'X, X'Y and Y'Y for every hour of the day."""

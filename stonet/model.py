@@ -145,7 +145,7 @@ class STONetwork(Forecaster):
         forecast = self.project(self.decoder(asked, links.decoder))
         if self.base is None or look is None:
             return forecast
-        return self.base.forecast(look, batch) + self.base.scale(batch.lead) * forecast
+        return self.base.forecast(look, batch) + self.base.scale(look, batch) * forecast
 
     def _local(self, look: Look, batch: Batch) -> Local | None:
         if self.base is None or not self.network.local:

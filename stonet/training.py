@@ -59,9 +59,7 @@ class Trainer:
         self.windows = task.windows("train", task.config.data.stride)
         self.judges = task.windows("validation").thin(self.config.validation_windows)
         self._check_windows()
-        batch = self.config.batch
-        # an epoch may start up to run - 1 windows late, and every epoch has as many batches
-        whole = max(1, (len(self.windows) - min(self.config.run, batch) + 1) // batch)
+        whole = self.windows.batches(self.config.batch, self.config.run)
         self.per_epoch = min(self.config.steps or whole, whole)
         self.steps = self.per_epoch * self.config.epochs
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]

@@ -103,12 +103,21 @@ class Windows:
     ) -> list[Int64[np.ndarray, " batch"]]:
         """The epoch's batches: shuffled runs of `run` consecutive windows, full batches only."""
         generator = np.random.default_rng((seed, epoch))
-        run = min(run, batch)
-        first = int(generator.integers(run)) if len(self) > batch else 0
-        runs = [np.arange(s, min(s + run, len(self))) for s in range(first, len(self), run)]
-        shuffled = np.concatenate([runs[i] for i in generator.permutation(len(runs))])
-        count = max(1, len(shuffled) // batch)
+        run = self._run(batch, run)
+        first = int(generator.integers(run))  # so that runs begin elsewhere in each epoch
+        starts = np.arange(first, len(self) - run + 1, run)
+        shuffled = (generator.permutation(starts)[:, None] + np.arange(run)).ravel()
+        count = self.batches(batch, run)
         return [shuffled[i * batch : (i + 1) * batch] for i in range(count)]
+
+    def batches(self, batch: int, run: int) -> int:
+        """How many batches every epoch has, wherever its runs begin."""
+        run = self._run(batch, run)
+        return max(1, (len(self) - run + 1) // run * run // batch)
+
+    def _run(self, batch: int, run: int) -> int:
+        """Few windows are taken one by one: whole runs would leave too many of them out."""
+        return min(run, batch) if len(self) >= 2 * batch else 1
 
 
 def make_batch(

@@ -254,7 +254,7 @@ def test_who_cannot_write_reads_what_is_committed_and_changes_nothing(memory: Pa
         before = tree(path)
         assert content(path) == NEW | KEPT and tree(path) == before
     forbidden = OSError(errno.EROFS, "Read-only file system")
-    with faults(1, forbidden, True) as fault:
+    with faults(1, forbidden, True):
         assert content(path) == NEW | KEPT and next(RunFolder(path).states())[1] == b"2"
         with pytest.raises(ResourceError, match=r"Read-only.*your rights"):
             RunFolder(path).publish(OLD)

@@ -164,7 +164,7 @@ def test_never_holds_a_matrix_per_edge(kind, kernels):
     assert largest.elements < edges * latent * latent  # of one frame; there are several
     padded = sum(block.index.numel() for block in neighbours.blocks)
     outer = 256 * frames * latent * 8  # sum_j h (x) v of a block
-    assert largest.elements <= max(padded * frames * latent, outer); print("R", kind, kernels, largest.elements, edges*latent**2)
+    assert largest.elements <= max(padded * frames * latent, outer)
 
 
 def test_watching_for_large_tensors_sees_them():

@@ -214,9 +214,10 @@ def test_the_spread_is_the_root_mean_square_of_what_is_left_over(some_base) -> N
     stencil = make_stencil(POINTS, POINTS, float(some_base.spacing))
     truth, _ = judge.targets(chosen)
     error = (some_base(judge.inputs(chosen), stencil) - truth).square().mean((0, 2)).sqrt()
-    torch.testing.assert_close(some_base.spread[1:].double(), error, rtol=1e-4, atol=0)
-    lead = torch.tensor([[1.0, 4.0]])
-    torch.testing.assert_close(some_base.scale(lead)[0, :, 0], some_base.spread[[1, 4]])
+    torch.testing.assert_close(some_base.own_spread[1:].double(), error, rtol=1e-4, atol=0)
+    batch = judge.inputs(chosen)
+    scale = some_base.scale(some_base.look(batch, stencil), batch)
+    torch.testing.assert_close(scale[0, :, 0], some_base.own_spread[1:])
 
 
 def test_the_whitened_regressors_are_uncorrelated() -> None:

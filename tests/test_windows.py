@@ -170,11 +170,13 @@ def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed)
     assert len(set(seen)) == len(seen)
     assert seen.min() >= 0 and seen.max() < number
     assert all(len(batch) == min(size, len(seen)) for batch in batches)
-    assert number - len(seen) < size + run  # what is left out: less than a batch, and a shift
+    assert len(batches) == windows.batches(size, run)  # as many in every epoch
+    assert number - len(seen) < size + 2 * run  # left out: less than a batch, and the two ends
     again = cut((episode(number + 4, seed=1),), IDENTITY, clock()).order(size, run, seed, epoch=3)
     assert all(np.array_equal(one, other) for one, other in zip(batches, again, strict=True))
+    whole = min(run, size) if number >= 2 * size else 1
     breaks = np.count_nonzero(np.diff(seen) != 1) + 1
-    assert breaks <= number // min(run, size) + 2  # runs of `run` consecutive windows
+    assert breaks <= -(-len(seen) // whole)  # whole runs of consecutive windows
 
 
 def test_epochs_and_seeds_differ_and_all_windows_get_their_turn():

@@ -1,0 +1,146 @@
+"""STONet, the estimator: what it fits, forecasts and scores is what the library does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import HOUR, QUICK, small_dataset, small_field
+
+import stonet
+from stonet.errors import UsageError
+from stonet.estimator import STONet
+from stonet.field import Dataset, Field
+from stonet.geometry import Points
+from stonet.metrics import find
+
+
+def estimator(**arguments: object) -> STONet:
+    return STONet(**{"preset": "tiny", "settings": QUICK} | arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[STONet, Path]:
+    folder = tmp_path_factory.mktemp("estimator") / "run"
+    return estimator().fit(small_dataset(unseen=4), folder), folder
+
+
+def test_it_is_the_public_name() -> None:
+    assert stonet.STONet is STONet
+
+
+def test_a_forecast_follows_the_last_time_anywhere_and_at_any_time(
+    fitted: tuple[STONet, Path],
+) -> None:
+    model, field = fitted[0], small_field(frames=60)
+    ahead = model.predict(field)
+    np.testing.assert_array_equal(ahead.times - field.times[-1], HOUR * np.arange(1, 5))
+    assert ahead.points == field.points and ahead.reference_time == field.times[-1]
+    site = Points(np.array([[0.5, 0.5]]), "plane", ("here",))
+    between = model.predict(field, at=site, times=["+90min", "+2h"])
+    assert (between.times - field.times[-1]).tolist() == [HOUR * 3 // 2, HOUR * 2]
+    assert between.points.names == ("here",) and np.isfinite(between.values).all()
+
+
+def test_each_fit_starts_anew(fitted: tuple[STONet, Path]) -> None:
+    model, field = estimator(), small_field()
+    forecasts = [model.fit(data).predict(field) for data in (field, small_dataset(4), field)]
+    np.testing.assert_array_equal(forecasts[0].values, forecasts[2].values)
+    assert not np.array_equal(forecasts[0].values, forecasts[1].values)
+    np.testing.assert_array_equal(forecasts[1].values, fitted[0].predict(field).values)
+
+
+def test_the_score_is_the_skill_over_persistence_of_the_records(
+    fitted: tuple[STONet, Path],
+) -> None:
+    model, data = fitted[0], small_dataset(unseen=4)
+    records = model.records(data)
+    chosen = {"points": "seen", "channel": "t2m", "lead": "all", "metric": "mae"}
+    mae, floor = (find(records, model=m, **chosen) for m in ("stonet", "persistence"))
+    assert model.score(data) == 1 - mae / floor
+    assert model.score(data, part="validation") != model.score(data)
+    groups = {record["points"] for record in records}
+    assert groups == {"seen", "unseen", "unseen-no-history"}
+
+
+def two_channels(field: Field) -> Field:
+    noise = np.random.default_rng(1).normal(size=field.values.shape)
+    return Field(
+        np.concatenate([field.values, noise], axis=-1).astype(np.float32),
+        field.times,
+        field.points,
+        ("wind", "noise"),
+    )
+
+
+def test_the_score_of_several_channels_is_over_all_of_them() -> None:
+    data = two_channels(small_field())
+    model = estimator().fit(data)
+    chosen = {"points": "seen", "channel": "all", "lead": "all", "metric": "mae"}
+    mae, floor = (find(model.records(data), model=m, **chosen) for m in ("stonet", "persistence"))
+    assert model.score(data) == 1 - mae / floor
+
+
+def test_what_is_loaded_forecasts_and_scores_as_what_was_fitted(
+    fitted: tuple[STONet, Path],
+) -> None:
+    model, loaded = fitted[0], STONet.load(fitted[1])
+    field = small_field(frames=50)
+    np.testing.assert_array_equal(loaded.predict(field).values, model.predict(field).values)
+    assert loaded.score(small_dataset(4)) == model.score(small_dataset(4))
+    assert loaded.get_params()["horizon"] == 4 and loaded.config == model.run.config
+
+
+def test_a_horizon_may_be_a_duration() -> None:
+    model = estimator(horizon="12h", past="8h").fit(small_field(frames=240))
+    assert (model.run.clock.horizon, model.run.clock.past) == (12, 8)
+    ahead = model.predict(small_field())
+    assert len(ahead.times) == 12 and ahead.times[-1] - small_field().times[-1] == 12 * HOUR
+    with pytest.raises(UsageError, match=r"no whole number of the data's steps"):
+        estimator(horizon="90min").fit(small_field())
+
+
+def test_parameters_are_the_constructors_and_make_the_same_estimator() -> None:
+    given = {"horizon": 3, "past": 5, "preset": "tiny", "seed": 7, "settings": ("train.lr=1e-3",)}
+    model = STONet(**given)
+    assert model.get_params() == given
+    assert STONet(**model.get_params()).config == model.config
+    config = model.config
+    assert (config.data.horizon, config.data.past, config.train.seed) == (3, 5, 7)
+    assert config.train.lr == 1e-3
+
+
+def test_a_seed_among_the_settings_counts_unless_another_is_given() -> None:
+    assert STONet(settings=["train.seed=3"]).config.train.seed == 3
+    assert STONet(settings=["train.seed=3"], seed=0).config.train.seed == 0
+
+
+def test_wrong_parameters_are_refused_at_once() -> None:
+    with pytest.raises(UsageError, match=r"Unknown preset 'tinny'.*Did you mean 'tiny'"):
+        STONet(preset="tinny")
+    with pytest.raises(UsageError, match=r"Did you mean 'lr'"):
+        STONet(settings=["train.lrr=1"])
+
+
+def test_what_was_never_fitted_says_so() -> None:
+    model = STONet()
+    for act in (lambda: model.predict(small_field()), lambda: model.score(small_field())):
+        with pytest.raises(
+            UsageError, match=r"not trained yet\. Call fit\(data\), or STONet\.load"
+        ):
+            act()
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(fitted: tuple[STONet, Path]) -> None:
+    with pytest.raises(UsageError, match=r"holds a run already.*resume=True"):
+        estimator().fit(small_dataset(4), fitted[1])
+    resumed = estimator().fit(small_dataset(4), fitted[1], resume=True)
+    field = small_field(frames=50)
+    np.testing.assert_array_equal(resumed.predict(field).values, fitted[0].predict(field).values)
+
+
+def test_other_data_cannot_be_scored(fitted: tuple[STONet, Path]) -> None:
+    other = Dataset((two_channels(small_field()),))
+    with pytest.raises(ValueError, match=r"The data hold \('wind', 'noise'\)"):
+        fitted[0].score(other)
