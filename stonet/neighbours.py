@@ -103,12 +103,12 @@ def edge_features(
     """What the kernels see of each edge.
 
     "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance and
-    its square, all over the radius, and whether x_j is x itself.
+    its square, and whether x_j is x itself. Lengths are in radii, whatever unit the data have.
     """
     geometry = targets.geometry
     x, y = targets.embedded[target], sources.embedded[source]
     if describe != "sharp":
-        return x - y if describe == "offset" else np.zeros((len(target), 0))
+        return (x - y) / radius if describe == "offset" else np.zeros((len(target), 0))
     distance = geometry.distance(x, y)[:, None] / radius
     offset = geometry.offset(x, y) / radius
     return np.concatenate([offset, distance, distance**2, same_place(distance)], axis=1)

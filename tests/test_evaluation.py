@@ -1,0 +1,212 @@
+"""Scores: tidy records that agree with sums by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from contracts import fitted_run, small_field, small_points, small_task
+
+from stonet.errors import DataError
+from stonet.evaluation import check_same_task, deviations, evaluate, floors_of
+from stonet.field import Field
+from stonet.forecaster import Forecaster, Scene
+from stonet.geometry import Points
+from stonet.metrics import Record, find
+from stonet.run import Run
+from stonet.task import Task
+from stonet.windows import Batch
+
+UNSEEN = (20, 21, 22, 23)
+KEYS = {"dataset", "model", "points", "channel", "lead", "metric", "value", "seed"}
+METRICS = ["mae", "rmse", "mape", "bias"]
+
+
+class Oracle(Forecaster):
+    """Knows the future, and may be wrong by a constant, in units."""
+
+    def __init__(self, task: Task, wrong: float = 0.0, inductive: bool = True) -> None:
+        super().__init__()
+        self.task, self.wrong, self.inductive = task, wrong, inductive
+
+    def graph(self, nodes: Points) -> None:
+        return None
+
+    def links(self, nodes: Points, queries: Points) -> np.ndarray:
+        names = list(self.task.dataset.points.names)
+        return np.array([names.index(name) for name in queries.names])
+
+    def encode(self, batch: Batch, scene: Scene) -> None:
+        return None
+
+    def decode(self, encoded: None, batch: Batch, scene: Scene) -> torch.Tensor:
+        """Finds the window by its values; the forecast is what follows it."""
+        windows = self.task.windows("test", self.task.clock.horizon)
+        every = np.arange(len(windows))
+        pasts = windows.inputs(every)
+        known = pasts.frames[pasts.past][:, :, 0, 0]
+        here = batch.frames[batch.past][:, :, 0, 0]
+        chosen = torch.cdist(here, known).argmin(1).numpy()
+        future, _ = self.task.windows("test", self.task.clock.horizon, scene.links).targets(chosen)
+        return future + self.wrong / torch.tensor(self.task.scaler.std)
+
+
+@pytest.fixture(scope="module")
+def field() -> Field:
+    """Two channels, gaps, and zeros among the values."""
+    made = small_field("plane", channels=2)
+    mask = np.random.default_rng(0).random(made.values.shape) < 0.9
+    values = np.where(np.random.default_rng(1).random(made.values.shape) < 0.1, 0, made.values)
+    return replace(made, values=values.astype(np.float32), mask=mask)
+
+
+@pytest.fixture(scope="module")
+def task(field: Field) -> Task:
+    return small_task(field, unseen=UNSEEN)
+
+
+@pytest.fixture(scope="module")
+def run(task: Task) -> Run:
+    return fitted_run(task)
+
+
+@pytest.fixture(scope="module")
+def records(run: Run, task: Task) -> list[Record]:
+    return evaluate(run, task)
+
+
+def test_records_are_tidy_and_complete(records: list[Record]) -> None:
+    assert all(set(record) == KEYS for record in records)
+    names = [tuple(r[k] for k in ("model", "points", "channel", "lead", "metric")) for r in records]
+    wanted = [
+        (model, points, channel, lead, metric)
+        for model in ("stonet", "linear", "persistence")
+        for points in ("seen", "unseen", "unseen-no-history")
+        for channel in ("all", "u0", "u1")
+        for lead in ("all", 1, 2, 3, 4)
+        for metric in METRICS
+    ]
+    assert len(set(names)) == len(names) and set(names) == set(wanted)
+    assert {(r["dataset"], r["seed"]) for r in records} == {("small", 0)}
+    assert all(isinstance(r["value"], float) for r in records)
+
+
+def persisted(task: Task, points: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(window, lead, point, channel): last observed values, truth and mask of the test part."""
+    (part,), past, horizon = task.parts["test"], task.clock.past, task.clock.horizon
+    guess, truth, mask = [], [], []
+    for start in range(0, len(part.times) - past - horizon + 1, horizon):
+        last = np.zeros((len(points), 2))
+        for frame in range(start, start + past):
+            seen = part.observed[frame, points]
+            last = np.where(seen, part.values[frame, points], last)
+        assert part.observed[start : start + past, points].any(0).all()
+        future = slice(start + past, start + past + horizon)
+        guess.append(np.broadcast_to(last, (horizon, *last.shape)))
+        truth.append(part.values[future][:, points])
+        mask.append(part.observed[future][:, points])
+    return np.stack(guess), np.stack(truth).astype(np.float64), np.stack(mask)
+
+
+@pytest.mark.parametrize("points", ["seen", "unseen"])
+def test_persistence_scores_as_by_hand(records, task: Task, points: str) -> None:
+    chosen = list(UNSEEN) if points == "unseen" else list(range(20))
+    guess, truth, mask = persisted(task, chosen)
+    error = guess - truth
+    for lead in ("all", 1, 4):
+        for channel in ("all", "u1"):
+            window = np.zeros_like(mask)
+            leads = slice(None) if lead == "all" else lead - 1
+            window[:, leads, :, slice(None) if channel == "all" else 1] = True
+            e, y = error[window & mask], truth[window & mask]
+            wanted = {
+                "mae": np.abs(e).mean(),
+                "rmse": np.sqrt(np.square(e).mean()),
+                "bias": e.mean(),
+                "mape": 100 * np.abs(e[y != 0] / y[y != 0]).mean(),  # zeros as they were observed
+            }
+            for metric, value in wanted.items():
+                found = find(
+                    records,
+                    model="persistence",
+                    points=points,
+                    channel=channel,
+                    lead=lead,
+                    metric=metric,
+                )
+                assert found == pytest.approx(value, rel=1e-4, abs=1e-5), (metric, lead, channel)
+
+
+def test_a_perfect_forecast_has_no_error_and_a_shifted_one_its_shift(run, task) -> None:
+    models = {"perfect": Oracle(task), "shifted": Oracle(task, wrong=0.5)}
+    for record in evaluate(run, task, models=models):
+        if record["model"] == "perfect":
+            assert record["value"] == pytest.approx(0, abs=1e-4)
+        elif record["metric"] != "mape":
+            assert record["value"] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_unseen_points_are_scored_where_there_are_some_and_the_model_can(run, task, field) -> None:
+    fixed = Oracle(task, inductive=False)
+    assert {r["points"] for r in evaluate(run, task, models={"fixed": fixed})} == {"seen"}
+    all_seen = small_task(field, "model=persistence")
+    assert {r["points"] for r in evaluate(fitted_run(all_seen), all_seen)} == {"seen"}
+
+
+def test_the_fixed_decoder_is_scored_at_its_own_points(field) -> None:
+    task = small_task(field, "network.decoder=fixed", unseen=UNSEEN)
+    found = {(r["model"], r["points"]) for r in evaluate(fitted_run(task), task)}
+    assert ("stonet", "seen") in found and ("stonet", "unseen") not in found
+    assert ("persistence", "unseen") in found
+
+
+def test_the_floors_stand_beside_the_model(run, task, field) -> None:
+    assert list(floors_of(run)) == ["stonet", "linear", "persistence"]
+    for setting, names in (
+        ("model=linear", ["linear", "persistence"]),
+        ("model=persistence", ["persistence"]),
+        ('network.base="none"', ["stonet", "persistence"]),
+    ):
+        assert list(floors_of(Run.untrained(small_task(field, setting)))) == names
+
+
+def test_an_untrained_network_scores_as_its_base(records) -> None:
+    for points in ("seen", "unseen", "unseen-no-history"):
+        maes = [
+            find(records, model=m, points=points, channel="all", lead="all", metric="mae")
+            for m in ("stonet", "linear")
+        ]
+        assert maes[0] == pytest.approx(maes[1], rel=1e-5)
+
+
+def test_deviations_compare_unseen_points_with_seen_ones(records) -> None:
+    def mae(points: str) -> float:
+        return find(records, model="linear", points=points, channel="all", lead="all", metric="mae")
+
+    found = deviations(records, "linear")
+    assert set(found) == {"unseen", "unseen-no-history"}
+    for points, value in found.items():
+        assert value == pytest.approx(100 * (mae(points) / mae("seen") - 1))
+
+
+def test_whoever_watches_is_told_how_far_it_is(run, task) -> None:
+    told: list[tuple[int, int]] = []
+    evaluate(run, task, models={"oracle": Oracle(task)}, watch=lambda *done: told.append(done))
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_a_run_is_not_scored_on_data_of_another_kind(run, task, field) -> None:
+    check_same_task(run, task)
+    for changes, message in (
+        (
+            {"units": ("m", "K")},
+            r"in \('m', 'K'\); the run forecasts \('u0', 'u1'\) in \('K', 'K'\)",
+        ),
+        ({"channels": ("a", "b")}, r"hold \('a', 'b'\)"),
+        ({"points": small_points("sphere", 24)}, r"lie on a sphere, without dates; .* on a plane"),
+        ({"calendar": True}, r"with dates; .*without dates"),
+    ):
+        with pytest.raises(DataError, match=message):
+            check_same_task(run, small_task(replace(field, **changes)))
