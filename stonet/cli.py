@@ -220,7 +220,7 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
     as_json = "--json" in sys.argv
     try:
-        app(standalone_mode=True)
+        app(prog_name="stonet")
     except StonetError as error:
         _refuse(str(error), type(error).__name__, error.exit_code, as_json)
     except MemoryError:

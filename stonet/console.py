@@ -43,12 +43,13 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, disable=quiet) as progress:
-        bar = progress.add_task("training", total=None, note="")
+        bar = progress.add_task("training", total=None, note="", visible=False)
 
         def watch(event: Any) -> None:
             loss = f"loss {event.loss:.4f}, " if event.step else ""
             note = f"{loss}best validation {event.best:.4f}"
-            progress.update(bar, completed=event.step, total=max(event.steps, 1), note=note)
+            total = max(event.steps, 1)
+            progress.update(bar, completed=event.step, total=total, note=note, visible=True)
 
         yield watch
 

@@ -188,8 +188,8 @@ def every_parameter_learns(case: Case) -> None:
 
 
 def one_window_can_be_learned_by_heart(case: Case) -> None:
-    losses = learn(fresh_copy(case.run), case, steps=25)
-    assert not losses or losses[-1] < 0.65 * losses[0], losses
+    losses = learn(fresh_copy(case.run), case, steps=15)
+    assert not losses or losses[-1] < 0.8 * losses[0], losses
 
 
 def learn(model: Forecaster, case: Case, steps: int, hidden: float = 0.0) -> list[float]:

@@ -54,7 +54,7 @@ class Shell:
         assert plain.code == machine.code == code, plain.err
         assert plain.out == "" and "Traceback" not in plain.err
         error = json.loads(machine.out)["error"]
-        assert error["exit_code"] == code and plain.err == f"stonet: {error['message']}\n"
+        assert error["exit_code"] == code and plain.err.endswith(f"stonet: {error['message']}\n")
         return str(error["message"])
 
 
@@ -200,9 +200,9 @@ def bad_data() -> None:
     [
         (["missing.nc"], r"No file 'missing\.nc'\. Check the path"),
         (["wav"], r"Unknown file or data set 'wav'.*Did you mean 'wave'"),
-        (["table.xyz"], r"not read \('\.xyz'\); expected one of: \.nc"),
+        (["table.xyz"], r"not read \('\.xyz'\); expected .*\.nc"),
         (["broken.nc"], r"'broken\.nc' cannot be read as NetCDF"),
-        (["blank.nc"], r"no observed value"),
+        (["blank.nc"], r"missing \(NaN\)\..*[Cc]heck"),
         (["short.nc"], r"too short.*Give at least \d+ frames, or shorten"),
         (["DATA", "--set", "train.lrr=1"], r"'lrr'.*Did you mean 'lr'"),
         (["DATA", "--set", "trian.lr=1"], r"'trian'.*Did you mean 'train'"),

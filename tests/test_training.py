@@ -26,6 +26,7 @@ from stonet.run import Run
 from stonet.state import State
 from stonet.task import Task
 from stonet.training import Progress, Trainer, hide_sensors, learning_rate, masked_loss
+from stonet.windows import Windows
 
 
 def fit(
@@ -126,6 +127,23 @@ def test_batches_are_a_pure_function_of_seed_epoch_and_step() -> None:
         assert len(set(drawn)) == len(drawn) and len(drawn) >= len(windows) - 4
     orders = [forwards[0], forwards[1], windows.order(4, 2, 8, 0)]
     assert len({tuple(np.concatenate(order)) for order in orders}) == 3
+
+
+def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, drawn = Task.of(small_dataset(), quick()), []
+    run = Run.untrained(task)
+    trainer = Trainer(run, task)
+    real = Windows.targets
+
+    def targets(self: Windows, chosen: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        if self is trainer.windows and run.model.training:
+            drawn.append(chosen)
+        return real(self, chosen)
+
+    monkeypatch.setattr(Windows, "targets", targets)
+    trainer.fit()
+    expected = [batch for e in range(2) for batch in trainer.windows.order(4, 2, 0, e)[:3]]
+    np.testing.assert_equal(drawn[-6:], expected)
 
 
 def test_every_epoch_has_all_its_batches_whatever_their_size() -> None:
