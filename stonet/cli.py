@@ -94,6 +94,8 @@ def fit(
     if as_json and is_first_process():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | _provenance(run, started))
+    if state.isolated:
+        say(f"{state.isolated} empty balls: those points were given their nearest one.", quiet)
     say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
     say(f"Next: stonet evaluate {out}", quiet)
 
@@ -124,7 +126,8 @@ def predict(
             f"Cannot write '{out}'; expected a name that ends in .nc, in a folder that exists."
         )
     trained = Run.load(run)
-    field = _last_episode(_open(data or trained.dataset), seen_only=data is None)
+    dataset = _open(data or trained.dataset)
+    field = dataset.episodes[-1].take(dataset.seen)  # points held out stay held out
     answer = forecast(trained, field, _sites(at, field), times)
     answer.to_netcdf(str(out))
     facts = {"out": str(out), "points": len(answer.points), "times": len(answer.times)}
@@ -141,7 +144,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a run beside its floors, at seen and at unseen points."""
-    from stonet.console import counting_bar, print_json, say, score_table, screen
+    from stonet.console import counting_bar, print_json, print_table, say, score_table
     from stonet.errors import unknown_name
     from stonet.estimator import scored_task
     from stonet.evaluation import deviations
@@ -161,7 +164,7 @@ def evaluate(
         result = {"records": records, "deviation_percent": deviation}
         print_json(result | _provenance(trained, started))
         return
-    screen.print(score_table(records, deviation, part))
+    print_table(score_table(records, deviation, part))
     say(f"{time.monotonic() - started:.0f} s; every lead with --json.")
 
 
@@ -177,11 +180,6 @@ def _open(data: str) -> Dataset:
     if not Path(data).exists() and Path(data).suffix == "":
         raise unknown_name("file or data set", data, DATASETS)
     return Dataset((read(data),), name=data)
-
-
-def _last_episode(dataset: Dataset, seen_only: bool) -> Field:
-    episode = dataset.episodes[-1]
-    return episode.take(dataset.seen) if seen_only else episode
 
 
 def _sites(at: list[str] | None, field: Field) -> Points | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -207,8 +207,22 @@ def _parse_setting(setting: str) -> dict[str, Any]:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = None if text.strip().lower() == "none" else text.strip()
+        value = text.strip()
+        if value == "none" and _may_be_none(parts):
+            value = None
     return {parts[0]: value} if len(parts) == 1 else {parts[0]: {parts[1]: value}}
+
+
+def _may_be_none(parts: Sequence[str]) -> bool:
+    """Whether a setting can be left to the data; elsewhere "none" is a word like any other."""
+    fields = Config.model_fields
+    if len(parts) == 2 and parts[0] in fields:
+        section = fields[parts[0]].annotation
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            return False
+        fields = section.model_fields
+    known = fields.get(parts[-1])
+    return known is not None and type(None) in get_args(known.annotation)
 
 
 def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

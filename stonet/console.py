@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
 
 
+def print_table(table: Table) -> None:
+    """A result, on stdout; whole even where nobody told how wide the terminal is."""
+    Console(width=max(Console().width, 100)).print(table)
+
+
 def say(text: str, quiet: bool = False) -> None:
     """A line for the person."""
     if not quiet:
@@ -35,7 +40,7 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
     """A bar that follows training: loss, best validation, time to go."""
     columns = (
         TextColumn("training"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         TextColumn("{task.completed}/{task.total} steps"),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
@@ -75,9 +80,8 @@ def score_table(
     """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
     table = Table(title=f"{part} scores on {records[0]['dataset']}", title_justify="left")
     for name in ("model", "points", "channel", "MAE", "RMSE", "MAPE %", "bias", "skill"):
-        table.add_column(
-            name, justify="left" if name in ("model", "points", "channel") else "right"
-        )
+        left = name in ("model", "points", "channel")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
     overall = [r for r in records if r["lead"] == "all"]
     cells = {(r["model"], r["points"], r["channel"], r["metric"]): r["value"] for r in overall}
     for model, points, channel in dict.fromkeys(
@@ -89,7 +93,7 @@ def score_table(
         floor = cells.get(("persistence", points, channel, "mae"))
         skill = f"{1 - values[0] / floor:.3f}" if floor and values[0] is not None else ""
         table.add_row(
-            model, points, channel, *("" if v is None else f"{v:.4g}" for v in values), skill
+            model, points, channel, *("" if v is None else f"{v:.3g}" for v in values), skill
         )
     if deviations:
         told = ", ".join(f"{points} {value:+.1f} %" for points, value in deviations.items())

@@ -9,6 +9,7 @@ The decoder reads the encoded past only through a query's neighbours, so a query
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -126,8 +127,7 @@ class OdeDecoder(nn.Module):
         self.rate = nn.Linear(config.latent, config.latent)
 
     def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
-        from torchdiffeq import odeint
-
+        odeint = _odeint()
         state, known = _latest(asked.latent, asked.present)
         start = asked.lead.new_zeros(len(asked.lead), 1)  # at the issue time
         times = torch.cat([start, asked.lead.clamp(min=0)], dim=1)
@@ -143,6 +143,14 @@ class OdeDecoder(nn.Module):
         read = _read(path, known, links)  # moment batch query latent
         sample = torch.arange(len(state), device=state.device)[:, None]
         return read[which[:, 1:].expand(len(state), -1), sample]
+
+
+def _odeint() -> Any:
+    try:
+        from torchdiffeq import odeint
+    except ImportError:
+        raise UsageError("The ODE decoder needs torchdiffeq: pip install 'stonet[ode]'.") from None
+    return odeint
 
 
 def _latest(latent: Latent, present: Present) -> tuple[Tensor, Tensor | None]:

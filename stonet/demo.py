@@ -13,7 +13,7 @@ import numpy as np
 from stonet import plots
 from stonet.checkpoint import RunFolder
 from stonet.config import load_config
-from stonet.console import counting_bar, print_json, say, score_table, screen, training_bar
+from stonet.console import counting_bar, print_json, print_table, say, score_table, training_bar
 from stonet.datasets.wave import wave, whole_wave
 from stonet.estimator import fit_run
 from stonet.evaluation import deviations, evaluate
@@ -22,8 +22,8 @@ from stonet.inference import forecast
 from stonet.run import Run, versions
 from stonet.task import Task
 
-SETTINGS = ("train.epochs=6", "train.steps=35")  # what two cores do in about a minute and a half
-SEQUENCE, ISSUE = 93, 120  # a test episode, and the frame after which it is forecast
+SETTINGS = ("train.epochs=6", "train.steps=60")  # what two cores do in a minute and a half
+SEQUENCE, ISSUE = 93, 50  # a test episode, and the frame after which it is forecast
 
 
 def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> None:
@@ -54,7 +54,7 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     if as_json:
         print_json(scores | {"config": run.config.model_dump(), "versions": versions()})
         return
-    screen.print(score_table(records, deviation))
+    print_table(score_table(records, deviation))
     say(f"{out}/: the model, forecast.nc, scores.json, figures/*.png ({seconds:.0f} s).")
     say(
         f"Next: stonet evaluate {out} --json, or stonet predict {out} --at 0.5,0.5 --times +0.0035s"
@@ -74,7 +74,8 @@ def _draw(
     busiest = int(
         np.abs(np.diff(known.values[ISSUE - 12 : ISSUE + 12, :, 0], axis=0)).sum(0).argmax()
     )
-    leads = [0, 3, 7, run.clock.horizon - 1]
+    last = run.clock.horizon - 1
+    leads = sorted({0, last // 3, 2 * last // 3, last})
     drawn = {
         "snapshots": plots.snapshots(
             truth, answer, leads, nodes=past.points, title="Wave, from 512 sensors"

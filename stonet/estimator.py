@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stonet.checkpoint import RunFolder
 from stonet.config import Config, load_config, make_config
 from stonet.errors import UsageError
-from stonet.evaluation import check_same_task, evaluate
+from stonet.evaluation import check_same_kind, evaluate
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
 from stonet.inference import Times, forecast
@@ -20,6 +19,7 @@ from stonet.run import Run
 from stonet.state import State
 from stonet.task import Task
 from stonet.training import Trainer, Watcher, is_first_process
+from stonet.windows import split
 
 Data = Field | Dataset
 
@@ -141,12 +141,14 @@ def summary(state: State) -> Mapping[str, Any]:
         "best_step": state.best_step,
         "steps": state.step,
         "skipped_steps": state.skipped,
+        "isolated_points": state.isolated,
         "history": state.history,
     }
 
 
 def scored_task(run: Run, dataset: Dataset) -> Task:
     """The data set cut and scaled as the run was trained, for scoring."""
-    task = Task.of(dataset, run.config)
-    check_same_task(run, task)
-    return replace(task, config=run.config, clock=run.clock, scaler=run.scaler)
+    check_same_kind(run, dataset)
+    return Task(
+        dataset, run.config, run.clock, run.scaler, split(dataset, run.clock, run.config.data.split)
+    )

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int64
 
 from stonet.errors import DataError
+from stonet.field import Dataset
 from stonet.forecaster import Forecaster
 from stonet.metrics import Record, Statistics, deviation, find
 from stonet.rivals.floors import LinearForecaster, persistence
@@ -18,6 +19,7 @@ from stonet.task import Task
 from stonet.training import in_batches
 
 BATCH = 8
+ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
 Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
 
@@ -63,7 +65,9 @@ def evaluate(
     for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
         watch(number, len(jobs))
         statistics = score(model, run, task, part, nodes, queries)
-        records += statistics.records(run.dataset, name, label, run.channels, run.config.train.seed)
+        records += statistics.records(
+            task.dataset.name, name, label, run.channels, run.config.train.seed
+        )
     watch(len(jobs), len(jobs))
     return records
 
@@ -83,17 +87,17 @@ def score(
     truth = task.windows(part, task.clock.horizon, queries, raw=True)
     scene = model.scene(points.take(nodes), points.take(queries))
     model.eval()
-    statistics = Statistics(task.clock.horizon, len(run.channels))
     scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
+    statistics = Statistics(task.clock.horizon, len(run.channels), ZERO * scale)
     for chosen in in_batches(given, BATCH):
         forecast = model(given.inputs(chosen), scene).forecast.double() * scale + shift
         statistics.add(forecast, *truth.targets(chosen))
     return statistics
 
 
-def check_same_task(run: Run, task: Task) -> None:
+def check_same_kind(run: Run, dataset: Dataset) -> None:
     """Refuse to score a run on data of another kind."""
-    first = task.dataset.episodes[0]
+    first = dataset.episodes[0]
     if first.channels != run.channels or first.units != run.units:
         raise DataError(
             f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} "
@@ -103,6 +107,11 @@ def check_same_task(run: Run, task: Task) -> None:
         raise DataError(
             f"The data lie on a {first.points.kind}, {_dated(first.calendar)} dates; the run was "
             f"trained on a {run.nodes.kind}, {_dated(run.clock.calendar)} dates."
+        )
+    if abs(first.step - run.clock.step) > 0.01 * run.clock.step:
+        raise DataError(
+            f"The data have a step of {first.step / 1e9:g} s; the run was trained with "
+            f"{run.clock.step / 1e9:g} s. Resample the data to that step."
         )
 
 

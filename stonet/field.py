@@ -151,6 +151,7 @@ class Dataset:
                     f"Episode {number} of '{self.name}' has {_clock_name(other)} and episode 0 "
                     f"{_clock_name(first)}. All episodes of a data set have the same."
                 )
+        object.__setattr__(self, "unseen", tuple(int(i) for i in self.unseen))
         if self.unseen and not set(self.unseen) < set(range(len(first.points))):
             raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
 

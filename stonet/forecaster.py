@@ -72,6 +72,10 @@ class Forecaster(nn.Module, ABC):
         encoded = self.encode(batch, scene)
         return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
 
+    def isolated(self, scene: Scene) -> int:
+        """Points of the scene out of every radius, served by their nearest neighbour instead."""
+        return 0
+
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve what needs no gradient, before training starts; most models have no such thing."""
         return None

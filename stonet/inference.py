@@ -137,6 +137,8 @@ def _asked_times(
     run: Run, issue: int, times: Times | None, calendar: bool
 ) -> Int64[np.ndarray, " future"]:
     clock = run.clock
+    if isinstance(times, str):
+        times = [times]
     if times is None:
         return issue + clock.step * np.arange(1, clock.horizon + 1)
     asked = np.array([_one_time(issue, time, calendar) for time in times], dtype=np.int64)

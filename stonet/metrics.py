@@ -34,7 +34,10 @@ class Statistics:
     sums: Float64[Tensor, "statistic lead channel"]
     counts: Int64[Tensor, "statistic lead channel"]
 
-    def __init__(self, leads: int, channels: int) -> None:
+    def __init__(
+        self, leads: int, channels: int, zero: Float64[Tensor, " channel"] | float = 0.0
+    ) -> None:
+        self.zero = zero  # targets no larger than this count as zero in the MAPE
         self.sums = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.float64)
         self.counts = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.int64)
 
@@ -49,7 +52,8 @@ class Statistics:
         self._check_shapes(prediction, truth, mask)
         error = torch.where(mask, prediction.double() - truth.double(), 0.0)
         target = torch.where(mask, truth.double(), 0.0).abs()
-        relative = torch.where(target > 0, error.abs() / torch.where(target > 0, target, 1.0), 0.0)
+        counted = target > self.zero
+        relative = torch.where(counted, error.abs() / torch.where(counted, target, 1.0), 0.0)
         values = torch.stack([error.abs(), error.square(), error, relative])
         sums = values.sum(dim=(1, 3)).cpu()  # (statistic, lead, channel)
         if not sums.isfinite().all():
@@ -59,7 +63,7 @@ class Statistics:
                 "(or the truth, if its mask is wrong) holds NaN or infinity. Has training diverged?"
             )
         self.sums += sums
-        self.counts += torch.stack([mask, mask, mask, target > 0]).sum(dim=(1, 3)).cpu()
+        self.counts += torch.stack([mask, mask, mask, counted]).sum(dim=(1, 3)).cpu()
 
     def merge(self, other: Statistics) -> None:
         """Count in all that the other has counted."""

@@ -159,6 +159,11 @@ class STONetwork(Forecaster):
         """P'(v_enc): the inputs, as far as the encoding keeps them."""
         return self.project(encoded)
 
+    def isolated(self, scene: Scene) -> int:
+        graph: NodeGraph = scene.graph
+        links: QueryLinks = scene.links
+        return graph.multipole.isolated + links.decoder.neighbours.isolated
+
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
             self.base.fit(train, validation, nodes)

@@ -125,7 +125,12 @@ def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "...
 
 
 def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
-    """For every query the node that lies in the same place, or the number of nodes."""
+    """For every query the node that lies in the same place, or the number of nodes.
+
+    The nodes themselves are each their own, even where two of them share a place.
+    """
+    if queries == nodes:
+        return np.arange(len(nodes))
     distance, index = cKDTree(nodes.embedded).query(queries.embedded)
     return np.where(same_place(np.asarray(distance)) > 0, index, len(nodes)).astype(np.int64)
 

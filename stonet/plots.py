@@ -10,24 +10,23 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from matplotlib import tri
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from stonet.cf import NANOSECONDS
 from stonet.errors import DataError, UsageError, unknown_name
 from stonet.field import Field
-from stonet.geometry import Kind, Points
+from stonet.geometry import Points
+from stonet.maps import AXES, Sheet
 from stonet.metrics import Record
 
 DPI = 150
@@ -35,7 +34,6 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "
 PALETTE = (*OKABE_ITO, "#882255", "#999999", "#999933")  # and three of Tol's
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 STYLES: dict[str, Any] = {"seen": "-", "unseen": "--", "unseen-no-history": ":"}
-AXES = {"plane": ("x", "y"), "sphere": ("longitude", "latitude")}
 DURATIONS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 
@@ -58,7 +56,7 @@ def snapshots(
     error = guess - real  # (lead, node), NaN where either is
     scale = {"norm": _robust(real if np.isfinite(real).any() else guess), "cmap": "viridis"}
     mistake = {"norm": _symmetric(error), "cmap": "RdBu_r"}
-    sheet, (across, up) = _Sheet.of(forecast.points), AXES[forecast.points.kind]
+    sheet, (across, up) = Sheet.of(forecast.points), AXES[forecast.points.kind]
     width, height = sheet.panel()
     size = (2.1 + width * len(leads), 1.2 + height * 3 + (0.3 if title else 0.0))
     figure = Figure(figsize=size, dpi=DPI, layout="compressed")
@@ -68,7 +66,7 @@ def snapshots(
         for axes, frame in zip(grid[row], values, strict=True):
             sheet.draw(axes, forecast.points, frame, **look)
             if nodes is not None:
-                axes.plot(*sheet.place(nodes).T, "o", color="black", ms=2, mec="white", mew=0.3)
+                axes.plot(*sheet.place(nodes).T, "o", color="black", ms=1.3, mew=0, alpha=0.6)
         grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{up}", fontsize=11)
     for column, lead in enumerate(leads):
         grid[0, column].set_title(_lead_label(forecast, lead), fontsize=12)
@@ -102,6 +100,8 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
             ends[model] = (float(mean[np.isfinite(mean)][-1]), colour, marker)
     if metric == "bias":
         axes.axhline(0.0, color="0.4", linewidth=1.0)
+    elif _spans_orders(lines):
+        axes.set_yscale("log")  # models orders of magnitude apart
     else:
         axes.set_ylim(bottom=0.0)
     _name_ends(axes, ends)
@@ -182,102 +182,6 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class _Sheet:
-    """The flat sheet a map is drawn on: the plane itself, or longitude by latitude.
-
-    The sphere is cut in the middle of the widest range of longitudes without a point, so that no
-    region is torn; points all around the globe are cut at the date line and repeated beyond it.
-    """
-
-    kind: Kind
-    west: float  # the longitude where the sphere is cut
-    whole: bool  # whether the points go all around the globe
-    box: tuple[float, float, float, float]  # west, east, south, north
-
-    @staticmethod
-    def of(points: Points) -> _Sheet:
-        west, whole = -180.0, False
-        if points.kind == "sphere":
-            around = np.unique(np.remainder(points.coordinates[:, 1], 360.0))
-            gaps = np.diff(around, append=around[0] + 360.0)
-            whole = bool(gaps.max() < 45.0)
-            middle = float(around[gaps.argmax()] + gaps.max() / 2.0)
-            west = -180.0 if whole else math.remainder(middle, 360.0)
-        x, y = _Sheet(points.kind, west, whole, (0.0, 1.0, 0.0, 1.0)).place(points).T
-        margin = 0.03 * (float(max(np.ptp(x), np.ptp(y))) or 1.0)
-        east_west = (-180.0, 180.0) if whole else (float(x.min()) - margin, float(x.max()) + margin)
-        box = (*east_west, float(y.min()) - margin, float(y.max()) + margin)
-        return _Sheet(points.kind, west, whole, box)
-
-    @property
-    def stretch(self) -> float:
-        """How much longer a unit of y is drawn than one of x: 1 / cos(latitude) for regions."""
-        if self.kind == "plane" or self.whole:
-            return 1.0
-        return 1.0 / max(math.cos(math.radians((self.box[2] + self.box[3]) / 2.0)), 0.2)
-
-    def panel(self) -> tuple[float, float]:
-        """Width and height in inches that suit the region's shape."""
-        ratio = self.stretch * (self.box[3] - self.box[2]) / (self.box[1] - self.box[0])
-        width = max(1.3, min(2.5 / math.sqrt(ratio), 6.0, 2.7 / ratio))
-        return width, max(0.8, min(width * ratio, 2.7))
-
-    def place(self, points: Points) -> Float64[np.ndarray, "node 2"]:
-        """x, y on the sheet."""
-        if points.kind != self.kind:
-            raise DataError(f"Points on a {points.kind} cannot be drawn on a map of a {self.kind}.")
-        if self.kind == "plane":
-            return points.coordinates
-        lat, lon = points.coordinates.T
-        return np.stack([np.remainder(lon - self.west, 360.0) + self.west, lat], axis=1)
-
-    def draw(
-        self, axes: Axes, points: Points, values: Float64[np.ndarray, " node"], **look: Any
-    ) -> None:
-        """A smooth map of the values that are not NaN; dots where they span no surface."""
-        known = np.isfinite(values)
-        place, values = self.place(points)[known], values[known]
-        if self.whole:  # both edges continue with what is beyond them
-            place = np.concatenate([place + np.array([turn, 0.0]) for turn in (-360.0, 0.0, 360.0)])
-            near = np.abs(place[:, 0]) < 240.0
-            place, values = place[near], np.tile(values, 3)[near]
-        triangles = _triangulation(place)
-        if triangles is None:
-            axes.scatter(place[:, 0], place[:, 1], c=values, s=40, edgecolors="0.4", **look)
-        else:
-            fine, smooth = _refined(triangles, values)
-            axes.tripcolor(fine, smooth, shading="gouraud", **look)
-        axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.stretch, facecolor="0.9")
-        steps = [1, 2, 5, 10] if self.kind == "plane" else [1, 2, 3, 6, 9, 10]
-        prune: Any = "both" if self.whole else None
-        for axis, ends in ((axes.xaxis, "WE"), (axes.yaxis, "SN")):
-            axis.set_major_locator(MaxNLocator(4, steps=steps, prune=prune))
-            if self.kind == "sphere":
-                axis.set_major_formatter(FuncFormatter(lambda v, _, ends=ends: _degrees(v, ends)))
-
-
-def _triangulation(place: Float64[np.ndarray, "node 2"]) -> tri.Triangulation | None:
-    """Delaunay without the slivers along the hull; None if there is no area to speak of."""
-    extent = np.linalg.svd(place - place.mean(axis=0), compute_uv=False) if len(place) > 3 else None
-    if extent is None or extent[1] <= 1e-6 * extent[0]:
-        return None
-    raw = tri.Triangulation(place[:, 0], place[:, 1])
-    # not rescaled to a square, which would call good triangles of a long region flat
-    flat = tri.TriAnalyzer(raw).get_flat_tri_mask(0.02, rescale=False)
-    return tri.Triangulation(raw.x, raw.y, raw.triangles[~flat]) if not flat.all() else raw
-
-
-def _refined(
-    triangles: tri.Triangulation, values: Float64[np.ndarray, " node"]
-) -> tuple[tri.Triangulation, Float64[np.ndarray, " vertex"]]:
-    """Smaller triangles of the same surface: so colours follow the colour map, not RGB mixing."""
-    subdivisions = min(4, max(0, round(math.log(30_000 / len(triangles.triangles), 4))))
-    surface = tri.LinearTriInterpolator(triangles, values)
-    fine, smooth = tri.UniformTriRefiner(triangles).refine_field(values, surface, subdivisions)
-    return fine, np.asarray(smooth, dtype=np.float64)
-
-
 def _check_alike(truth: Field, forecast: Field, leads: Sequence[int]) -> None:
     same = truth.points == forecast.points and truth.channels == forecast.channels
     if not same or not np.array_equal(truth.times, forecast.times):
@@ -337,11 +241,6 @@ def _quantity(name: str, unit: str) -> str:
     return name if unit == "1" else f"{name} ({unit})"
 
 
-def _degrees(value: float, ends: str) -> str:
-    value = round(math.remainder(value, 360.0), 6)
-    return f"{abs(value):g}°" + (ends[int(value > 0)] if value else "")
-
-
 def _clock(times: np.ndarray, calendar: bool) -> np.ndarray:
     return times.astype("datetime64[ns]") if calendar else times / NANOSECONDS
 
@@ -385,14 +284,22 @@ def _name_ends(axes: Axes, ends: Mapping[str, tuple[float, str, str]]) -> None:
 
     Least squares under h[i + 1] >= h[i] + gap: isotonic regression, by its max-min formula.
     """
-    low, high = axes.get_ylim()
+    straight = np.log10 if axes.get_yscale() == "log" else np.asarray
+    low, high = straight(axes.get_ylim())
     names = sorted(ends, key=lambda name: ends[name][0])
-    ladder = 0.06 * (high - low) * np.arange(len(names))
-    wish = np.array([ends[name][0] for name in names]) - ladder
-    beside = axes.get_yaxis_transform()
+    ladder = 0.06 * np.arange(len(names))  # in heights of the axes
+    wish = (straight([ends[name][0] for name in names]) - low) / (high - low) - ladder
+    beside = axes.transAxes
     for i, name in enumerate(names):
         starts, stops = range(i + 1), range(i + 1, len(names) + 1)
         height = max(min(wish[start:stop].mean() for stop in stops) for start in starts) + ladder[i]
         _, colour, marker = ends[name]
         axes.plot(1.03, height, marker, color=colour, markersize=5, transform=beside, clip_on=False)
         axes.text(1.05, height, name, color=colour, fontsize=11, va="center", transform=beside)
+
+
+def _spans_orders(lines: Mapping[tuple[str, str], Mapping[int, list[float]]]) -> bool:
+    """Whether the largest value is so far above the smallest that a straight axis would hide it."""
+    values = np.array([v for by_lead in lines.values() for row in by_lead.values() for v in row])
+    values = values[np.isfinite(values)]
+    return len(values) > 0 and bool(0 < 50 * values.min() < values.max())

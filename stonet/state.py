@@ -27,6 +27,7 @@ class State:
     stale: int = 0  # epochs since the best
     bad: int = 0  # steps skipped in a row
     skipped: int = 0  # steps skipped in all
+    isolated: int = 0  # points that had an empty ball
     epoch_loss: list[float] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)  # step, train, validation
 

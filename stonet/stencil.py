@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.geometry import Points
-from stonet.neighbours import same_place
+from stonet.neighbours import own_nodes, same_place
 
 NEAREST = 32  # neighbours that a fit sees
 LINEAR = (1.3, 2.0, 3.0)  # widths h of the linear fits, in mean spacings: value
@@ -86,7 +86,7 @@ def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
     _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
     index = index.reshape(len(queries), near)
     x, y = queries.embedded[:, None], nodes.embedded[index]
-    itself = same_place(queries.geometry.distance(x, y) / spacing) > 0
+    itself = same_place(queries.geometry.distance(x, y)) > 0
     offset = torch.from_numpy(queries.geometry.offset(np.broadcast_to(x, y.shape), y) / spacing)
     usable = torch.from_numpy(~itself)
     return Stencil(
@@ -94,7 +94,7 @@ def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
         offset=offset,
         usable=usable,
         weight=fit_weights(offset, usable[None]),
-        own=torch.from_numpy(np.where(itself[:, 0], index[:, 0], len(nodes))),
+        own=torch.from_numpy(own_nodes(queries, nodes)),
     )
 
 

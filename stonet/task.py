@@ -9,6 +9,7 @@ from jaxtyping import Int64
 
 from stonet.clock import DAY, Clock, in_steps
 from stonet.config import Config
+from stonet.errors import unknown_name
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
 from stonet.model import resolve_graph
@@ -58,6 +59,8 @@ class Task:
         `raw` leaves the values in their units: scores use labels that were never rescaled, since
         a zero does not survive the way there and back, and the MAPE must know it.
         """
+        if part not in self.parts:
+            raise unknown_name("part", part, self.parts)
         index = self.dataset.seen if points is None else points
         fields = tuple(field.take(index) for field in self.parts[part])
         scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler

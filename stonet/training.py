@@ -83,7 +83,8 @@ class Trainer:
             resumed = resume and self._restore(folder)
             if not resumed:
                 self.model.fit_closed_form(self.windows, self.judges, self.nodes)
-            scene = self.model.scene(self.nodes)  # after the base, which sets the radial weights
+            scene = self.model.scene(self.nodes)  # after the base, which sets the stencils' scale
+            self.state.isolated = self.model.isolated(scene)
             try:
                 self._loop(scene, folder, watch if self.rank == 0 else lambda progress: None)
             except KeyboardInterrupt:
@@ -97,7 +98,7 @@ class Trainer:
     def _loop(self, scene: Scene, folder: RunFolder | None, watch: Watcher) -> None:
         network: nn.Module = self.model
         if self.size > 1 and self.optimiser is not None:
-            network = DistributedDataParallel(self.model, broadcast_buffers=False)
+            network = DistributedDataParallel(self.model)
         state, judged = self.state, [entry["step"] for entry in self.state.history]
         while True:
             if state.step % self.per_epoch == 0 and state.step not in judged:

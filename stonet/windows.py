@@ -161,9 +161,10 @@ def split(
     dataset: Dataset, clock: Clock, shares: tuple[float, float, float]
 ) -> dict[str, tuple[Field, ...]]:
     """Training, validation and test parts: whole episodes, or consecutive times of a single one."""
-    if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or shares[0] == 0:
+    if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or 0 in shares[:2]:
         raise DataError(
-            f"Shares {shares} must be parts of 1 with some training, e.g. (0.7, 0.1, 0.2)."
+            f"Shares {shares} must be parts of 1 with some training and some validation, "
+            "e.g. (0.7, 0.1, 0.2)."
         )
     episodes = dataset.episodes
     need = clock.past + clock.horizon

@@ -19,8 +19,8 @@ ORDER = [
     "errors", "config", "clock", "geometry", "cf", "field", "sources", "datasets", "scaling",
     "windows", "neighbours", "multipole", "kernel", "encoder", "stencil", "ridge", "linear",
     "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task", "checkpoint", "run",
-    "state", "training", "inference", "metrics", "evaluation", "experiments", "benchmarks", "plots",
-    "estimator", "console", "report", "serve", "demo", "cli", "__main__",
+    "state", "training", "inference", "metrics", "evaluation", "experiments", "benchmarks", "maps",
+    "plots", "estimator", "console", "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 

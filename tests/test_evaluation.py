@@ -10,8 +10,8 @@ import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
 from stonet.errors import DataError
-from stonet.evaluation import check_same_task, deviations, evaluate, floors_of
-from stonet.field import Field
+from stonet.evaluation import check_same_kind, deviations, evaluate, floors_of
+from stonet.field import Dataset, Field
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
 from stonet.metrics import Record, find
@@ -198,7 +198,7 @@ def test_whoever_watches_is_told_how_far_it_is(run, task) -> None:
 
 
 def test_a_run_is_not_scored_on_data_of_another_kind(run, task, field) -> None:
-    check_same_task(run, task)
+    check_same_kind(run, task.dataset)
     for changes, message in (
         (
             {"units": ("m", "K")},
@@ -207,6 +207,7 @@ def test_a_run_is_not_scored_on_data_of_another_kind(run, task, field) -> None:
         ({"channels": ("a", "b")}, r"hold \('a', 'b'\)"),
         ({"points": small_points("sphere", 24)}, r"lie on a sphere, without dates; .* on a plane"),
         ({"calendar": True}, r"with dates; .*without dates"),
+        ({"times": field.times * 2}, r"a step of 2 s; the run was trained with 1 s"),
     ):
         with pytest.raises(DataError, match=message):
-            check_same_task(run, small_task(replace(field, **changes)))
+            check_same_kind(run, Dataset((replace(field, **changes),)))
