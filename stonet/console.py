@@ -52,7 +52,7 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
 
         def watch(event: Any) -> None:
             loss = f"loss {event.loss:.4f}, " if event.step else ""
-            note = f"{loss}best validation {event.best:.4f}"
+            note = f"{loss}best {event.best:.4f}"
             total = max(event.steps, 1)
             progress.update(bar, completed=event.step, total=total, note=note, visible=True)
 
