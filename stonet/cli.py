@@ -147,7 +147,7 @@ def evaluate(
     from stonet.console import counting_bar, print_json, print_table, say, score_table
     from stonet.errors import unknown_name
     from stonet.estimator import scored_task
-    from stonet.evaluation import deviations
+    from stonet.evaluation import deviation_percent
     from stonet.evaluation import evaluate as score
     from stonet.run import Run
     from stonet.windows import PARTS
@@ -159,7 +159,7 @@ def evaluate(
     task = scored_task(trained, _open(data or trained.dataset))
     with counting_bar("scoring", as_json) as watch:
         records = score(trained, task, part, watch=watch)
-    deviation = deviations(records, trained.config.model)
+    deviation = deviation_percent(records, trained.config.model)
     if as_json:
         result = {"records": records, "deviation_percent": deviation}
         print_json(result | _provenance(trained, started))

@@ -75,7 +75,7 @@ def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
 
 
 def score_table(
-    records: list[dict[str, Any]], deviations: dict[str, float], part: str = "test"
+    records: list[dict[str, Any]], deviation: float | None, part: str = "test"
 ) -> Table:
     """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
     table = Table(title=f"{part} scores on {records[0]['dataset']}", title_justify="left")
@@ -95,7 +95,6 @@ def score_table(
         table.add_row(
             model, points, channel, *("" if v is None else f"{v:.3g}" for v in values), skill
         )
-    if deviations:
-        told = ", ".join(f"{points} {value:+.1f} %" for points, value in deviations.items())
-        table.caption = f"Deviation of the MAE from seen points: {told}"
+    if deviation is not None:
+        table.caption = f"Deviation of the MAE at unseen points with a past: {deviation:+.1f} %"
     return table

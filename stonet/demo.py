@@ -16,7 +16,7 @@ from stonet.config import load_config
 from stonet.console import counting_bar, print_json, print_table, say, score_table, training_bar
 from stonet.datasets.wave import wave, whole_wave
 from stonet.estimator import fit_run
-from stonet.evaluation import deviations, evaluate
+from stonet.evaluation import deviation_percent, evaluate
 from stonet.field import Field
 from stonet.inference import forecast
 from stonet.run import Run, versions
@@ -41,7 +41,7 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     say("[3/4] scoring on test episodes, beside persistence and the linear base alone", as_json)
     with counting_bar("scoring", as_json) as count:
         records = evaluate(run, task, watch=count)
-    deviation = deviations(records, run.config.model)
+    deviation = deviation_percent(records, run.config.model)
     say("[4/4] forecasting the whole square from its sensors, and drawing", as_json)
     folder = RunFolder(out)
     answer, figures = _draw(run, task, records, state.history)

@@ -78,7 +78,8 @@ class STONet:
 
     def score(self, data: Data, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
-        records, channels = self.records(data, part), self.run.channels
+        whole = as_dataset(data)
+        records, channels = self.records(whole.take(whole.seen), part), self.run.channels
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         model, floor = (

@@ -119,12 +119,16 @@ def _dated(calendar: bool) -> str:
     return "with" if calendar else "without"
 
 
-def deviations(records: list[Record], model: str) -> dict[str, float]:
-    """The paper's Deviation of the MAE at unseen points from that at seen ones, in percent."""
-    labels = {str(r["points"]) for r in records if r["model"] == model}
-    channel = "all" if any(r["channel"] == "all" for r in records) else str(records[0]["channel"])
+def deviation_percent(records: list[Record], model: str) -> float | None:
+    """The paper's Deviation of the MAE at unseen points, with a past, from that at seen ones.
 
-    def mae(points: str) -> float:
-        return find(records, model=model, points=points, channel=channel, lead="all", metric="mae")
-
-    return {label: deviation(mae("seen"), mae(label)) for label in sorted(labels - {"seen"})}
+    In percent; None where there are no unseen points.
+    """
+    mine = [r for r in records if r["model"] == model and r["lead"] == "all"]
+    channel = "all" if any(r["channel"] == "all" for r in mine) else str(mine[0]["channel"])
+    if all(r["points"] != "unseen" for r in mine):
+        return None
+    seen, unseen = (
+        find(mine, points=points, channel=channel, metric="mae") for points in ("seen", "unseen")
+    )
+    return deviation(seen, unseen)

@@ -291,3 +291,15 @@ def test_the_import_is_light():
     code = "import sys, stonet.datasets; print({'torch', 'scipy', 'xarray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_seen_and_unseen_points_lie_alike() -> None:
+    """In every sixteenth of the square there are as many of one kind as of the other."""
+    data = wave(sequences=1, frames=2)
+    sixteenth = np.floor(data.points.coordinates * 65 - 1).astype(int) // 16 @ [1, 4]
+    held_out = np.isin(np.arange(len(data.points)), data.unseen)
+    counts = [np.bincount(sixteenth[kind], minlength=16) for kind in (held_out, ~held_out)]
+    assert counts[0].sum() == counts[1].sum() == 512
+    assert np.abs(counts[0] - counts[1]).max() <= 1  # a drawn half would differ by 8 or so
+    few = wave(sequences=1, frames=2, seen=30, unseen=10)
+    assert few.unseen == tuple(range(30, 40))
