@@ -165,3 +165,9 @@ def test_degrees_on_the_weather_grid_are_the_published_ones(radius, mean, least,
     assert graph.isolated == 0
     if radius == UNIT / 20:
         assert len(graph.edges()[0]) == 26_880
+
+
+def test_two_sensors_in_one_place_are_each_their_own():
+    nodes = Points(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
+    assert own_nodes(nodes, nodes).tolist() == [0, 1, 2]
+    assert own_nodes(Points(np.array([[1.0, 0.0], [0.5, 0.5]])), nodes).tolist() == [1, 3]
