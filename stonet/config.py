@@ -59,13 +59,9 @@ class ModelConfig(Section):
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    local: int = Field(
-        64, ge=0
-    )  # width of the branch's term for the query's own surroundings; 0: none
+    local: int = Field(64, ge=0)  # width of the branch's term for the query's surroundings; 0: none
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
-    window_time: bool = (
-        False  # encoder sees the position in the window (then frames are not shared)
-    )
+    window_time: bool = False  # encoder sees the position in the window; then no frame is shared
 
 
 class TrainConfig(Section):
@@ -118,6 +114,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "window_time": True,
         },
         "train": {
+            "lr": 2e-3,
             "alpha": 0.5,
             "run": 1,
             "schedule": "step",
