@@ -53,7 +53,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "stonet: installing torch (200 MB)"
 	@$(INSTALL) torch
 	@echo "stonet: installing stonet and what it runs on"
-	@$(INSTALL) -e '.[ode]'
+	@$(INSTALL) -e '.[all]'
 	@$(COMPILE)
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""Configuration: four small frozen sections, read from TOML, strict about every key.
+"""Configuration: six small frozen sections, read from TOML, strict about every key.
 
 A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. What was
 resolved travels inside the run folder.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stonet.errors import UsageError, unknown_name
 
@@ -22,13 +22,38 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class ReadConfig(Section):
+    """What is taken from a file, and how it is understood. Options of `stonet.read`."""
+
+    variables: tuple[str, ...] = ()  # empty: all of them
+    bbox: tuple[float, float, float, float] | None = None  # west, south, east, north; or x, y, x, y
+    start: str | None = None  # a date (or a duration, without a calendar); inclusive
+    stop: str | None = None  # inclusive: "2019-03" ends with that month
+    points: int | None = Field(None, ge=1)  # at most so many, spread over the region
+    every: str | None = None  # "1h": averages around whole hours
+    timezone: str | None = None  # of times without one, such as "Europe/Berlin"; None: UTC
+    stations: str | None = None  # a table of places, for files that do not tell theirs
+    geometry: Literal["plane", "sphere"] | None = None  # None: sphere for lat/lon, plane for x/y
+    missing: tuple[float, ...] = ()  # numbers that mean "not observed", beside NaN and -9999
+    infinite: Literal["refuse", "missing"] = "refuse"
+    duplicates: Literal["refuse", "mean", "first", "last"] = "refuse"  # times given twice
+    same_place: Literal["refuse", "keep", "first"] = "refuse"  # several stations at one position
+
+    @field_validator("variables", "bbox", "missing", mode="before")
+    @classmethod
+    def _comma_separated(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
 class DataConfig(Section):
     """What is forecast from what. A length is a number of steps or a duration such as "6h"."""
 
     past: int | str | None = None  # None: 12 steps, or a day where the data has a daily cycle
-    horizon: int | str = 12
-    stride: int = Field(1, ge=1)  # frames between the starts of two training windows
+    horizon: int | str | None = None  # None: the data set's own, or 12 steps
+    stride: int | None = Field(None, ge=1)  # frames between two windows; None: the data set's, or 1
     split: tuple[float, float, float] = (0.7, 0.1, 0.2)  # training, validation, test
+    unseen: float | None = Field(None, ge=0, lt=1)  # share of points held out; None: the data set's
+    labels: int | None = Field(None, ge=1)  # target times kept in each training window; None: all
 
 
 class GraphConfig(Section):
@@ -64,6 +89,20 @@ class ModelConfig(Section):
     window_time: bool = False  # encoder sees the position in the window; then no frame is shared
 
 
+class RivalConfig(Section):
+    """The published rivals and the floors. None: as the rival's paper or its code has it."""
+
+    hidden: int | None = Field(None, ge=1)
+    layers: int | None = Field(None, ge=1)
+    order: int | None = Field(None, ge=1)  # K: terms of a graph convolution, the point itself first
+    neighbours: int = Field(25, ge=1)  # nearest points of the graph, the point itself among them
+    embedding: int | None = Field(None, ge=1)  # of a node, for models that have one
+    base: Literal["none", "persistence", "ridge"] = (
+        "none"  # what the rival corrects, as STONet does
+    )
+    legacy: bool = False  # as the paper's harness ran it; only models that say so have such a form
+
+
 class TrainConfig(Section):
     """The optimisation."""
 
@@ -71,14 +110,14 @@ class TrainConfig(Section):
     steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
     batch: int = Field(8, ge=1)  # windows in one step
     run: int = Field(4, ge=1)  # consecutive windows that share frames within a batch
-    lr: float = Field(1e-2, gt=0)
+    lr: float | None = Field(None, gt=0)  # None: the model's own
     schedule: Literal["cosine", "step", "constant"] = "cosine"
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    outage: float = Field(
-        0.1, ge=0, lt=1
-    )  # share of sensors hidden in a step, so gaps are practised
+    outage: float | None = Field(
+        None, ge=0, lt=1
+    )  # share of sensors hidden in a step, so gaps are practised; None: the model's own
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)
     save_every: int = Field(100, ge=1)  # steps between resumable states
@@ -89,9 +128,11 @@ class Config(Section):
     """Everything that decides a run."""
 
     model: str = "stonet"
+    read: ReadConfig = ReadConfig()
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
     network: ModelConfig = ModelConfig()
+    rival: RivalConfig = RivalConfig()
     train: TrainConfig = TrainConfig()
 
 

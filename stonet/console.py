@@ -61,17 +61,22 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
 
 @contextmanager
 def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
-    """A bar for a known number of things: watch(done, total)."""
+    """A bar for a known number of things: watch(done, total, note)."""
     columns = (
         TextColumn(title),
         BarColumn(),
+        TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, disable=quiet) as progress:
-        bar = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
+        bar = progress.add_task(title, total=None, note="")
+
+        def watch(done: int, total: int, note: str = "") -> None:
+            progress.update(bar, completed=done, total=total, note=note)
+
+        yield watch
 
 
 def score_table(
@@ -98,3 +103,36 @@ def score_table(
     if deviation is not None:
         table.caption = f"Deviation of the MAE at unseen points with a past: {deviation:+.1f} %"
     return table
+
+
+def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget: str) -> Table:
+    """Models side by side, best first: scores and what they cost."""
+    title = f"{data}, {points} points, {budget} each"
+    table = Table(title=title, title_justify="left")
+    columns = {
+        "MAE": "mae",
+        "RMSE": "rmse",
+        "MAPE %": "mape",
+        "bias": "bias",
+        "skill": "skill",
+        "parameters": "parameters",
+        "steps": "steps",
+        "s/epoch": "seconds_per_epoch",
+        "peak MB": "peak_mb",
+    }
+    table.add_column("model", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in (line for line in lines if line["mae"] is not None):
+        table.add_row(line["model"], *(_cell(line, key) for key in columns.values()))
+    return table
+
+
+def _cell(line: dict[str, Any], key: str) -> str:
+    value, spread = line[key], line.get(f"{key}_std")
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    shown = f"{value:.3f}" if key == "skill" else f"{value:.3g}" if key != "mae" else f"{value:.4g}"
+    return shown if spread is None else f"{shown} ±{spread:.1g}"

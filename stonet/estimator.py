@@ -12,16 +12,20 @@ from stonet.config import Config, load_config, make_config
 from stonet.errors import UsageError
 from stonet.evaluation import check_same_kind, evaluate
 from stonet.field import Dataset, Field
-from stonet.geometry import Points
+from stonet.geometry import Kind, Points
 from stonet.inference import Times, forecast
 from stonet.metrics import Record, find
+from stonet.protocols import hold_out
 from stonet.run import Run
+from stonet.sources import read_with
+from stonet.sources.sites import parse_sites
 from stonet.state import State
 from stonet.task import Task
 from stonet.training import Trainer, Watcher, is_first_process
 from stonet.windows import split
 
-Data = Field | Dataset
+Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
+Places = Points | str | Path | Sequence[str | Path | tuple[float, float]]
 
 
 class STONet:
@@ -67,18 +71,28 @@ class STONet:
         resume: bool = False,
         watch: Watcher = lambda progress: None,
     ) -> STONet:
-        """Learn from a Field or a Dataset, anew each time; with a folder, save the run there."""
-        task = Task.of(as_dataset(data), self.config)
+        """Learn from a Field, a Dataset or anything that `stonet.read` reads, anew each time.
+
+        With a folder, save the run there.
+        """
+        task = Task.of(as_dataset(data, self.config), self.config)
         self._run, self.state = fit_run(task, folder, resume, watch)
         return self
 
-    def predict(self, field: Field, at: Points | None = None, times: Times | None = None) -> Field:
-        """The forecast after the field's last time; see `stonet.inference.forecast`."""
-        return forecast(self.run, field, at, times)
+    def predict(self, data: Data, at: Places | None = None, times: Times | None = None) -> Field:
+        """The forecast after the data's last time; see `stonet.inference.forecast`.
+
+        Args:
+            data: observations, as for `fit`.
+            at: Points, a CSV file of sites, pairs (lat, lon) or (x, y), or a list of these.
+            times: leads such as "+90min" or dates.
+        """
+        field = as_dataset(data, self.run.config).episodes[-1]
+        return forecast(self.run, field, as_points(at, field.points.kind), times)
 
     def score(self, data: Data, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
-        whole = as_dataset(data)
+        whole = as_dataset(data, self.run.config)
         records, channels = self.records(whole.take(whole.seen), part), self.run.channels
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
@@ -89,7 +103,7 @@ class STONet:
 
     def records(self, data: Data, part: str = "test") -> list[Record]:
         """Every score, of the model and of its floors, as tidy records."""
-        return evaluate(self.run, scored_task(self.run, as_dataset(data)), part)
+        return evaluate(self.run, scored_task(self.run, as_dataset(data, self.run.config)), part)
 
     @property
     def run(self) -> Run:
@@ -110,9 +124,23 @@ class STONet:
         return estimator
 
 
-def as_dataset(data: Data) -> Dataset:
-    """A single Field is a data set of one episode."""
-    return data if isinstance(data, Dataset) else Dataset((data,))
+def as_dataset(data: Data, config: Config) -> Dataset:
+    """A single Field is a data set of one episode; anything else is read."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Field):
+        return Dataset((data,))
+    name = str(data) if isinstance(data, (str, Path)) else "data"
+    return Dataset((read_with(data, config.read),), name)
+
+
+def as_points(at: Places | None, kind: Kind) -> Points | None:
+    """Where to ask, from whatever says so."""
+    if at is None or isinstance(at, Points):
+        return at
+    entries = [at] if isinstance(at, (str, Path)) else at
+    written = [f"{e[0]!r},{e[1]!r}" if isinstance(e, tuple) else str(e) for e in entries]
+    return parse_sites(written, kind)
 
 
 def fit_run(
@@ -150,6 +178,6 @@ def summary(state: State) -> Mapping[str, Any]:
 def scored_task(run: Run, dataset: Dataset) -> Task:
     """The data set cut and scaled as the run was trained, for scoring."""
     check_same_kind(run, dataset)
-    return Task(
-        dataset, run.config, run.clock, run.scaler, split(dataset, run.clock, run.config.data.split)
-    )
+    dataset, data = hold_out(dataset, run.config.data.unseen), run.config.data
+    parts = split(dataset, run.clock, data.split, data.stride or 1)
+    return Task(dataset, run.config, run.clock, run.scaler, parts)

@@ -13,25 +13,38 @@ from stonet.errors import DataError
 from stonet.field import Dataset
 from stonet.forecaster import Forecaster
 from stonet.metrics import Record, Statistics, deviation, find
-from stonet.rivals.floors import LinearForecaster, persistence
+from stonet.rivals.floors import LinearForecaster, no_daily
 from stonet.run import Run
 from stonet.task import Task
 from stonet.training import in_batches
+from stonet.zoo import build_model
 
 BATCH = 8
+FLOORS = ("persistence", "daily", "climatology", "linear")
 ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
 Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
 
 
-def floors_of(run: Run) -> dict[str, Forecaster]:
-    """The run's model and what it must be compared with: persistence, and the linear base alone."""
-    models = {run.config.model: run.model}
+def floors_of(run: Run, task: Task) -> dict[str, Forecaster]:
+    """The run's model and the floors it must be compared with, fitted to the task's training part.
+
+    Daily persistence is left out where the inputs are shorter than a day, or know no hours. A
+    linear base that the run's model stands on is the linear floor itself.
+    """
+    models: dict[str, Forecaster] = {run.config.model: run.model}
     base = getattr(run.model, "base", None)
-    if base is not None and base.kind == "ridge" and not isinstance(run.model, LinearForecaster):
-        models["linear"] = LinearForecaster(base)
-    if run.config.model != "persistence":
-        models["persistence"] = persistence(run.config, run.clock, len(run.channels), run.nodes)
+    train, judges = (task.windows(part, task.stride) for part in ("train", "validation"))
+    judges = judges.thin(run.config.train.validation_windows)  # as in training
+    for name in FLOORS:
+        if name in models or (name == "daily" and no_daily(run.clock) is not None):
+            continue
+        if name == "linear" and base is not None and base.kind == "ridge":
+            models[name] = LinearForecaster(base)
+            continue
+        config = run.config.model_copy(update={"model": name})
+        models[name] = build_model(config, run.clock, len(run.channels), task.nodes)
+        models[name].fit_closed_form(train, judges, task.nodes)
     return models
 
 
@@ -47,7 +60,7 @@ def evaluate(
     Unseen points join the graph with their past ("unseen"), or are asked for without any
     ("unseen-no-history").
     """
-    models = floors_of(run) if models is None else models
+    models = floors_of(run, task) if models is None else models
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
     groups: list[tuple[Group, Index, Index]] = [("seen", seen, seen)]
     if len(unseen):
@@ -83,8 +96,8 @@ def score(
 ) -> Statistics:
     """Errors at `queries`, given the past at `nodes`, in the data's own units."""
     points = task.dataset.points
-    given = task.windows(part, task.clock.horizon, nodes)
-    truth = task.windows(part, task.clock.horizon, queries, raw=True)
+    given = task.windows(part, task.scoring_stride, nodes)
+    truth = task.windows(part, task.scoring_stride, queries, raw=True)
     scene = model.scene(points.take(nodes), points.take(queries))
     model.eval()
     scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from stonet import cf
 from stonet.errors import DataError
@@ -35,6 +35,8 @@ class Field:
         calendar: whether `times` are dates, so that hour of day and day of year mean something.
         reference_time: for forecasts, the last time whose data was known.
         attrs: free notes carried along (title, source, licence).
+        sites: numbers of each point, such as its altitude, by name.
+        notes: what reading did to the data (merged, dropped, assumed), for people to read.
     """
 
     values: Float32[np.ndarray, "time node channel"]
@@ -46,6 +48,8 @@ class Field:
     calendar: bool = True
     reference_time: int | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    sites: Mapping[str, Float64[np.ndarray, " node"]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -58,9 +62,23 @@ class Field:
         _check_finite(values, times, self.points, channels, self.calendar)
         for array in (values, mask, times):
             array.setflags(write=False)
+        sites = {name: _checked_site(name, row, self.points) for name, row in self.sites.items()}
         checked = dict(values=values, mask=mask, times=times, channels=channels, units=units)
-        for key, value in checked.items():
+        for key, value in (checked | {"sites": sites, "notes": tuple(self.notes)}).items():
             object.__setattr__(self, key, value)
+
+    @classmethod
+    def trusted(cls, **parts: Any) -> Field:
+        """From parts that are checked and final already: shared, not copied; 0 where missing.
+
+        They may be files on disk, larger than memory.
+        """
+        made = object.__new__(cls)
+        for key, value in parts.items():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(made, key, value)
+        return made
 
     @property
     def observed(self) -> Bool[np.ndarray, "time node channel"]:
@@ -80,21 +98,20 @@ class Field:
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Field:
         """The same times at some of the points."""
-        return replace(
-            self,
+        chosen = dict(
             values=self.values[:, index],
             mask=self.observed[:, index],
             points=self.points.take(index),
+            sites={name: row[index] for name, row in self.sites.items()},
         )
+        return Field.trusted(**(vars(self) | chosen))
 
     def between(self, start: int, stop: int) -> Field:
         """The frames at positions start <= i < stop."""
         if not 0 <= start < stop <= len(self.times):
             raise DataError(f"Frames {start}..{stop} asked of a field with {len(self.times)}.")
-        part = slice(start, stop)
-        return replace(
-            self, values=self.values[part], mask=self.observed[part], times=self.times[part]
-        )
+        names = ("values", "mask", "times")
+        return Field.trusted(**(vars(self) | {n: vars(self)[n][start:stop] for n in names}))
 
     def joined(self, other: Field) -> Field:
         """The same times at these points and the other field's points."""
@@ -109,16 +126,16 @@ class Field:
             values=np.concatenate([self.values, other.values], axis=1),
             mask=np.concatenate([self.observed, other.observed], axis=1),
             points=self.points.joined(other.points),
+            sites={
+                name: np.concatenate([row, other.sites[name]])
+                for name, row in self.sites.items()
+                if name in other.sites
+            },
         )
 
     def to_xarray(self) -> xr.Dataset:
         """A CF discrete-sampling-geometry data set: dims (time, station), NaN where missing."""
         return cf.to_xarray(self)
-
-    @staticmethod
-    def from_xarray(dataset: xr.Dataset, channels: Sequence[str] | None = None) -> Field:
-        """From CF stations (time, station) or from a grid (time, y, x) or (time, lat, lon)."""
-        return Field(**cf.arguments(dataset, channels))
 
     def to_netcdf(self, path: str) -> None:
         """Write the CF form; the file appears whole or not at all."""
@@ -129,12 +146,15 @@ class Field:
 class Dataset:
     """One or more Fields on the same points (*episodes*), and which points training never sees.
 
-    Windows never cross an episode's end.
+    Windows never cross an episode's end. Lengths are the data set's own protocol, if it has one.
     """
 
     episodes: tuple[Field, ...]
     name: str = "data"
     unseen: tuple[int, ...] = ()  # positions of the points held out for the inductive evaluation
+    past: int | None = None  # frames in
+    horizon: int | None = None  # frames out
+    stride: int | None = None  # frames between the starts of two windows
 
     def __post_init__(self) -> None:
         if not self.episodes:
@@ -166,7 +186,7 @@ class Dataset:
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Dataset:
         """The same episodes at some of the points, none of them held out."""
-        return Dataset(tuple(episode.take(index) for episode in self.episodes), self.name)
+        return replace(self, episodes=tuple(e.take(index) for e in self.episodes), unseen=())
 
 
 def _checked_channels(
@@ -206,6 +226,17 @@ def _checked_mask(mask: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray
             "values, True where a value was observed."
         )
     return mask
+
+
+def _checked_site(name: str, row: np.ndarray, points: Points) -> np.ndarray:
+    row = np.array(row, dtype=np.float64)
+    if row.shape != (len(points),):
+        raise DataError(
+            f"'{name}' has shape {row.shape}; expected a number for each of the "
+            f"{len(points)} points."
+        )
+    row.setflags(write=False)
+    return row
 
 
 def _checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.ndarray, " time"]:

@@ -33,6 +33,16 @@ class Output:
     reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """The answers, shown in training to models that are led through their own forecast."""
+
+    target: Float[Tensor, "batch future node channel"]
+    mask: Bool[Tensor, "batch future node channel"]
+    progress: float  # share of the training that is done
+    coins: Float[Tensor, " future"]  # uniform in 0..1, one for each lead; drawn from (seed, step)
+
+
 class Forecaster(nn.Module, ABC):
     """Past frames on some points in, values at any query points and times out.
 
@@ -41,6 +51,8 @@ class Forecaster(nn.Module, ABC):
     """
 
     inductive: bool = True  # whether it can be asked at points it was not trained on
+    lr: float = 1e-2  # a learning rate that suits it
+    outage: float = 0.0  # share of sensors hidden in a training step
 
     @abstractmethod
     def graph(self, nodes: Points) -> Any:
@@ -68,7 +80,8 @@ class Forecaster(nn.Module, ABC):
         """The inputs as the encoding tells them; None for models that have no such thing."""
         return None
 
-    def forward(self, batch: Batch, scene: Scene) -> Output:
+    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
+        """The answer; a lesson is only there in training, and most models need none."""
         encoded = self.encode(batch, scene)
         return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
 

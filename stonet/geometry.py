@@ -181,6 +181,19 @@ class Points:
         return Points(both, self.kind, self.names + other.names)
 
 
+def curve_order(points: Points) -> Int64[np.ndarray, " node"]:
+    """Positions of the points along a curve that fills their region: neighbours stay close."""
+    low, high = points.coordinates.min(0), points.coordinates.max(0)
+    scaled = (points.coordinates - low) / np.where(high > low, high - low, 1.0)
+    return morton_order(np.minimum(scaled * 2**16, 2**16 - 1).astype(np.int64))
+
+
+def morton_order(cells: Int64[np.ndarray, "node 2"]) -> Int64[np.ndarray, " node"]:
+    """The order of grid cells along the Z-shaped curve, by interleaving the bits of x and y."""
+    bits = [(cells[:, a] >> bit & 1) << (2 * bit + a) for a in (0, 1) for bit in range(16)]
+    return np.argsort(np.sum(bits, axis=0), kind="stable")
+
+
 def _check_range(
     coordinates: Float64[np.ndarray, "node 2"], kind: Kind, names: tuple[str, ...]
 ) -> None:

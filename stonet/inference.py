@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.clock import parse_duration
 from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
 from stonet.forecaster import Forecaster, Scene
-from stonet.geometry import Points
+from stonet.geometry import EARTH_RADIUS_KM, Points
+from stonet.neighbours import SLACK, own_nodes
 from stonet.run import Run
 from stonet.windows import Batch, make_batch
 
@@ -56,7 +58,25 @@ def forecast(run: Run, field: Field, at: Points | None = None, times: Times | No
             "title": f"Forecast by {run.config.model}",
             "source": f"stonet, trained on {run.dataset}",
         },
+        sites=trust(_latest_frames(run, field), queries, run.config.graph.decoder_radius),
     )
+
+
+def trust(
+    window: Field, queries: Points, radius: float | None
+) -> dict[str, Float64[np.ndarray, " query"]]:
+    """What stands behind an answer: how far the nearest observed point is, and of which kind.
+
+    Support is 0 at a point that was observed in the window, 1 within the radius of one, else 2.
+    """
+    nodes = window.points.take(np.flatnonzero(window.observed.any((0, 2))))
+    nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
+    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
+    within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
+    observed = own_nodes(queries, nodes) < len(nodes)
+    unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0
+    support = np.where(observed, 0.0, np.where(within, 1.0, 2.0))
+    return {"nearest_observation": distance * unit, "support": support}
 
 
 @torch.inference_mode()
@@ -123,8 +143,7 @@ def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     )
     observed = np.concatenate([np.zeros((lacking, *part.values.shape[1:]), bool), part.observed])
     return make_batch(
-        torch.from_numpy(values * observed),
-        torch.from_numpy(observed),
+        lambda i: (torch.from_numpy((values * observed)[i]), torch.from_numpy(observed[i])),
         np.concatenate([earlier, part.times]),
         np.arange(clock.past)[None],
         ask[None],

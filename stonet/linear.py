@@ -30,6 +30,8 @@ from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
+ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
+FILLS = 4  # rounds of filling gaps and fitting again
 WHITENED = 128  # directions kept, those of largest variance
 
 
@@ -89,7 +91,7 @@ class LinearBase(nn.Module):
 
     def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """Beta applied to what was seen."""
-        between = self._between(batch.lead.double())  # rows future knot
+        between = between_leads(batch.lead.double(), self.clock.horizon)  # rows future knot
         hour = batch.hour % self.hours
         own, far = (
             torch.einsum(
@@ -105,84 +107,58 @@ class LinearBase(nn.Module):
 
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
-        between = self._between(batch.lead)
+        between = between_leads(batch.lead, self.clock.horizon)
         own, far = (
             (between @ spread.to(between.dtype)).clamp(min=1e-6)[:, :, None]
             for spread in (self.own_spread, self.far_spread)
         )
         return torch.where(look.own[:, None, :, None], own, far)
 
-    def _between(self, lead: Float[Tensor, "rows future"]) -> Float[Tensor, "rows future knot"]:
-        """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond."""
-        last = self.clock.horizon
-        knots = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
-        if last < 3:
-            return _linear(lead, knots)
-        first = (lead.floor() - 1).clamp(0, last - 3)
-        t = (lead - first)[..., None]  # position among the four knots 0, 1, 2, 3
-        cubic = torch.cat(
-            [
-                -(t - 1) * (t - 2) * (t - 3) / 6,
-                t * (t - 2) * (t - 3) / 2,
-                -t * (t - 1) * (t - 3) / 2,
-                t * (t - 1) * (t - 2) / 6,
-            ],
-            dim=-1,
-        )
-        columns = first[..., None].long() + torch.arange(4, device=lead.device)
-        inside = torch.zeros(*lead.shape, last + 1, device=lead.device, dtype=lead.dtype)
-        inside.scatter_(-1, columns, cubic)
-        return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
-
     @torch.no_grad()
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
-        values, known = self._on_lags(batch)
-        present = torch.ones_like(values[:, 0, :, 0], dtype=torch.bool) if known is None else known
+        values, known = on_regular_lags(batch, self.clock)
+        around = fitted_around(values, known, stencil)  # batch query lag group channel
         own_past = pad(values, (0, 0, 0, 1))[:, :, stencil.own].transpose(1, 2)
-        around = stencil.apply(values, known)  # batch query lag group channel
+        if known is None:
+            nodes = values.shape[2]
+            own = (stencil.own < nodes).expand(len(values), -1)
+        else:  # a channel that a point never observed is what its neighbours make of it
+            mine = pad(known, (0, 0, 0, 1))[:, stencil.own]
+            own_past = torch.where(mine[:, :, None], own_past, around[:, :, :, 0])
+            own = mine.any(-1)
         columns = torch.cat([own_past[:, :, :, None], around], dim=3).flatten(2)
-        return Look(pad(columns, (0, 1), value=1.0).double(), pad(present, (0, 1))[:, stencil.own])
-
-    def _on_lags(
-        self, batch: Batch
-    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node"] | None]:
-        """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly.
-
-        And which nodes have a past at all, in every channel (None: all of them).
-        """
-        values = batch.frames[batch.past]
-        regular = torch.arange(1 - self.clock.past, 1, device=values.device, dtype=values.dtype)
-        if batch.observed is None:
-            if bool(((batch.lag - regular).abs() < 1e-3).all()):
-                return values.flip(1), None
-            observed = torch.ones_like(values, dtype=torch.bool)
-        else:
-            observed = batch.observed[batch.past]
-        lag = batch.lag.to(values.dtype).expand(len(values), -1)
-        filled = _interpolate(values, observed, lag, regular.flip(0))
-        known = observed.any(1).all(-1)
-        return filled * known[:, None, :, None], None if bool(known.all()) else known
+        return Look(pad(columns, (0, 1), value=1.0).double(), own)
 
     @torch.no_grad()
     def fit(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve for the coefficients; ridge and pull are chosen on the validation windows.
 
-        Where no point was ever observed through a whole window, the base stays persistence.
+        Where most targets have gaps, these are filled with the current forecast and its error at
+        the observed leads around them, a few times over. Where nothing was observed, the base
+        stays persistence.
         """
         self.spacing.fill_(mean_spacing(nodes))
         stencil = make_stencil(nodes, nodes, float(self.spacing))
-        stencil = stencil.to(self.spacing.device, train.values.dtype)
-        moments = [self._moments(part, stencil, len(nodes)) for part in (train, validation)]
-        if not moments[0].count.sum():
-            return
+        stencil = stencil.to(self.spacing.device, torch.float32)
+        rounds = FILLS if self._has_gaps(train) else 1
+        for _ in range(rounds):
+            moments = [
+                self._moments(part, stencil, len(nodes), fill=rounds > 1)
+                for part in (train, validation)
+            ]
+            if moments[0].count.sum():
+                self._solve(*moments)
+
+    def _solve(self, train: Moments, validation: Moments) -> None:
+        """Both sets of coefficients, their errors and the whitening."""
         column = np.arange(self.columns)
         from_neighbours = ((column // self.channels) % self.groups > 0) | (column == column[-1])
         for table, white, spread, keep in (
             (self.own_weight, self.own_white, self.own_spread, column),
             (self.far_weight, self.far_white, self.far_spread, column[from_neighbours]),
         ):
-            kept = [part.take(keep) for part in moments]
+            kept = [part.take(keep) for part in (train, validation)]
             beta, error, ridge = best_ridge(*kept)
             white[keep] = torch.from_numpy(kept[0].whitening(ridge, self.width))
             if self.kind == "ridge":
@@ -190,18 +166,110 @@ class LinearBase(nn.Module):
                 table[:, :, keep] = torch.from_numpy(beta).transpose(1, 2)
                 spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 
-    def _moments(self, windows: Windows, stencil: Stencil, nodes: int) -> Moments:
+    def _has_gaps(self, windows: Windows) -> bool:
+        """Whether so few rows have all their targets that the others are needed too."""
+        some, whole = 0, 0
+        few = windows.thin(64)
+        for index in np.array_split(np.arange(len(few)), max(1, len(few) // 8)):
+            mask = few.targets(index)[1]
+            some += int(mask.flatten(3).any(-1).any(1).sum())
+            whole += int(mask.all(-1).all(1).sum())
+        return whole < ENOUGH * some
+
+    def _moments(self, windows: Windows, stencil: Stencil, nodes: int, fill: bool) -> Moments:
         """X'X, X'Y and Y'Y for every hour of the day."""
         result = Moments.zeros(self.hours, self.columns, self.clock.horizon + 1, self.channels)
         for batch, now, target, mask in _regression_batches(windows, nodes):
             look = self.look(batch, stencil)
             y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
-            seen = torch.cat([now[1][:, None], mask], dim=1)
-            usable = look.own & seen.all(-1).all(1)  # whole rows only: one X'X serves every lead
+            seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
+            if fill:
+                usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
+                y = self._filled(look, batch, y, seen)
+            else:  # whole rows only: one X'X serves every lead
+                usable = look.own & seen.flatten(2).all(-1)
             for hour in torch.unique(batch.hour % self.hours).tolist():
                 rows = usable & (batch.hour % self.hours == hour)[:, None]
                 result.add(hour, look.columns[rows].numpy(), y[rows].numpy())
         return result
+
+    def _filled(
+        self,
+        look: Look,
+        batch: Batch,
+        y: Float64[Tensor, "batch query knot channel"],
+        seen: Bool[Tensor, "batch query knot channel"],
+    ) -> Float64[Tensor, "batch query knot channel"]:
+        """Targets with their gaps filled: the forecast plus its error at the leads around."""
+        expected = torch.einsum(
+            "blcd,bqc->bqld", self.own_weight[batch.hour % self.hours], look.columns
+        )
+        knots = torch.arange(y.shape[2], dtype=y.dtype)
+        error = _interpolate(
+            (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots
+        ).transpose(1, 2)
+        error = torch.where(seen.any(2, keepdim=True), error, 0.0)
+        return torch.where(seen, y, expected + error)
+
+
+def between_leads(
+    lead: Float[Tensor, "rows future"], last: int
+) -> Float[Tensor, "rows future knot"]:
+    """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond."""
+    knots = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
+    if last < 3:
+        return _linear(lead, knots)
+    first = (lead.floor() - 1).clamp(0, last - 3)
+    t = (lead - first)[..., None]  # position among the four knots 0, 1, 2, 3
+    cubic = torch.cat(
+        [
+            -(t - 1) * (t - 2) * (t - 3) / 6,
+            t * (t - 2) * (t - 3) / 2,
+            -t * (t - 1) * (t - 3) / 2,
+            t * (t - 1) * (t - 2) / 6,
+        ],
+        dim=-1,
+    )
+    columns = first[..., None].long() + torch.arange(4, device=lead.device)
+    inside = torch.zeros(*lead.shape, last + 1, device=lead.device, dtype=lead.dtype)
+    inside.scatter_(-1, columns, cubic)
+    return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
+
+
+def on_regular_lags(
+    batch: Batch, clock: Clock
+) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
+    """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly.
+
+    And which nodes have a past at all, by channel (None: all of them).
+    """
+    values = batch.frames[batch.past]
+    regular = torch.arange(1 - clock.past, 1, device=values.device, dtype=values.dtype)
+    if batch.observed is None:
+        if bool(((batch.lag - regular).abs() < 1e-3).all()):
+            return values.flip(1), None
+        observed = torch.ones_like(values, dtype=torch.bool)
+    else:
+        observed = batch.observed[batch.past]
+    lag = batch.lag.to(values.dtype).expand(len(values), -1)
+    filled = _interpolate(values, observed, lag, regular.flip(0))
+    known = observed.any(1)
+    return filled * known[:, None], None if bool(known.all()) else known
+
+
+def fitted_around(
+    values: Float[Tensor, "batch lag node channel"],
+    known: Bool[Tensor, "batch node channel"] | None,
+    stencil: Stencil,
+) -> Float[Tensor, "batch query lag group channel"]:
+    """The stencil's fits; channel by channel where they are not known at the same nodes."""
+    if known is None or bool((known == known[..., :1]).all()):
+        return stencil.apply(values, None if known is None else known[..., 0])
+    fits = [
+        stencil.apply(values[..., c : c + 1], known[..., c].contiguous())
+        for c in range(values.shape[-1])
+    ]
+    return torch.cat(fits, dim=-1)
 
 
 def _regression_batches(
@@ -212,10 +280,9 @@ def _regression_batches(
     size = max(1, 16_384 // nodes)
     for start in range(0, len(chosen), size):
         index = np.arange(start, min(start + size, len(chosen)))
-        last = torch.from_numpy(chosen.starts[index] + chosen.clock.past - 1)
         yield (
             chosen.inputs(index),
-            (chosen.values[last], chosen.observed[last]),
+            chosen.at(chosen.starts[index] + chosen.clock.past - 1),
             *chosen.targets(index),
         )
 

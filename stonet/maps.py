@@ -88,6 +88,10 @@ class Sheet:
         else:
             fine, smooth = _refined(triangles, values)
             axes.tripcolor(fine, smooth, shading="gouraud", **look)
+        self.dress(axes)
+
+    def dress(self, axes: Axes) -> None:
+        """Limits, proportions and ticks that suit the sheet."""
         axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.stretch, facecolor="0.9")
         steps = [1, 2, 5, 10] if self.kind == "plane" else [1, 2, 3, 6, 9, 10]
         prune: Any = "both" if self.whole else None

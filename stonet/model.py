@@ -64,6 +64,8 @@ class STONetwork(Forecaster):
             but no parameter belongs to any of them (save in the "fixed" decoder).
     """
 
+    outage = 0.1
+
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__()
         network, graph = config.network, config.graph

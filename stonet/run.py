@@ -48,9 +48,11 @@ class Run:
             torch.manual_seed(task.config.train.seed)
             model = build_model(task.config, task.clock, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
-        return Run(
-            model, task.config, task.clock, task.scaler, nodes, first.channels, first.units, name
-        )
+        own = {"lr": model.lr, "outage": model.outage}  # what the settings leave to the model
+        left = {k: v for k, v in own.items() if getattr(task.config.train, k) is None}
+        train = task.config.train.model_copy(update=left)
+        config = task.config.model_copy(update={"train": train})
+        return Run(model, config, task.clock, task.scaler, nodes, first.channels, first.units, name)
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
         """The run folder's content: weights sealed, everything else readable JSON."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Int64
@@ -13,9 +13,11 @@ from stonet.errors import unknown_name
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
 from stonet.model import resolve_graph
+from stonet.protocols import hold_out, kept_labels
 from stonet.scaling import Scaler
-from stonet.windows import Windows, cut, split
+from stonet.windows import PARTS, Windows, cut, split
 
+HORIZON = 12  # steps, unless asked otherwise
 MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
 
 
@@ -32,11 +34,14 @@ class Task:
     @staticmethod
     def of(dataset: Dataset, config: Config) -> Task:
         """Resolve what the configuration leaves to the data, before any long work."""
+        dataset = hold_out(dataset, config.data.unseen)
         clock = resolve_clock(dataset, config)
-        parts = split(dataset, clock, config.data.split)
+        stride = config.data.stride or dataset.stride or 1
+        parts = split(dataset, clock, config.data.split, stride)
         seen = dataset.seen
-        scaler = Scaler.fit(field.take(seen) for field in parts["train"])
-        data = config.data.model_copy(update={"past": clock.past, "horizon": clock.horizon})
+        scaler = Scaler.fit(parts["train"], seen)
+        lengths = {"past": clock.past, "horizon": clock.horizon, "stride": stride}
+        data = config.data.model_copy(update=lengths)
         resolved = resolve_graph(
             config.model_copy(update={"data": data}), dataset.points.take(seen)
         )
@@ -62,16 +67,30 @@ class Task:
         if part not in self.parts:
             raise unknown_name("part", part, self.parts)
         index = self.dataset.seen if points is None else points
-        fields = tuple(field.take(index) for field in self.parts[part])
         scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler
-        return cut(fields, scaler, self.clock, stride, self.config.network.window_time)
+        window_time, kept = self.config.network.window_time, self.config.data.labels
+        windows = cut(self.parts[part], scaler, self.clock, stride, window_time, index)
+        if kept is None or raw or part == "test":
+            return windows
+        seed = self.config.train.seed + PARTS.index(part)
+        return replace(windows, labels=kept_labels(len(windows), self.clock.horizon, kept, seed))
+
+    @property
+    def stride(self) -> int:
+        """Frames between the starts of two training windows."""
+        return self.config.data.stride or 1
+
+    @property
+    def scoring_stride(self) -> int:
+        """Frames between two scored windows: every target time is scored once."""
+        return max(self.stride, self.clock.horizon)
 
 
 def resolve_clock(dataset: Dataset, config: Config) -> Clock:
     """Lengths in steps of the data; without a wish, the past is one day where there are days."""
     first = dataset.episodes[0]
-    horizon = in_steps(config.data.horizon, first.step)
-    past = config.data.past
+    horizon = in_steps(config.data.horizon or dataset.horizon or HORIZON, first.step)
+    past = config.data.past or dataset.past
     if past is None:
         a_day = round(DAY / first.step)
         past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from stonet.checkpoint import RunFolder
 from stonet.config import TrainConfig
 from stonet.errors import DataError, StonetError, UsageError
-from stonet.forecaster import Output, Scene, masked_mae
+from stonet.forecaster import Lesson, Output, Scene, masked_mae
 from stonet.run import Run
 from stonet.state import State, Weights, freeze, newest_sound, thaw
 from stonet.task import Task
@@ -53,19 +53,18 @@ class Trainer:
 
     def __init__(self, run: Run, task: Task) -> None:
         self.run, self.model, self.nodes = run, run.model, task.nodes
-        self.config, self.state = task.config.train, State()
+        self.config, self.state = run.config.train, State()
         self.rank = int(os.environ.get("RANK", "0"))  # both are set by torchrun
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
-        self.windows = task.windows("train", task.config.data.stride)
-        self.judges = task.windows("validation").thin(self.config.validation_windows)
+        self.windows = task.windows("train", task.stride)
+        self.judges = task.windows("validation", task.stride).thin(self.config.validation_windows)
         self._check_windows()
         whole = self.windows.batches(self.config.batch, self.config.run)
         self.per_epoch = min(self.config.steps or whole, whole)
         self.steps = self.per_epoch * self.config.epochs
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimiser = (
-            torch.optim.Adam(self.parameters, lr=self.config.lr) if self.parameters else None
-        )
+        self.lr = self.config.lr or self.model.lr
+        self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr) if self.parameters else None
         self.best = self._weights()
         self.whole = False  # whether weights, optimiser and state belong to the same step
 
@@ -120,13 +119,16 @@ class Trainer:
         epoch, number = divmod(state.step, self.per_epoch)
         chosen = self.windows.order(config.batch, config.run, config.seed, epoch)[number]
         mine = np.array_split(chosen, self.size)[self.rank]
-        batch = hide_sensors(self.windows.inputs(mine), config.outage, (config.seed, state.step))
+        key = (config.seed, state.step)
+        batch = hide_sensors(self.windows.inputs(mine), config.outage or 0.0, key)
         for group in optimiser.param_groups:
-            group["lr"] = config.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
+            group["lr"] = self.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
         target = self.windows.targets(mine)
-        loss, value = masked_loss(network(batch, scene), batch, *target, config.alpha)
+        coins = torch.rand(target[0].shape[1], generator=_generator(key))
+        lesson = Lesson(*target, state.step / max(self.steps, 1), coins)
+        loss, value = masked_loss(network(batch, scene, lesson), batch, *target, config.alpha)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
         with self._changing():
@@ -271,10 +273,13 @@ def hide_sensors(batch: Batch, share: float, key: tuple[int, int]) -> Batch:
     """The batch with some sensors' values missing throughout, as if they had failed."""
     if share == 0:
         return batch
-    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
-    kept = torch.rand(batch.frames.shape[1], generator=generator) >= share
+    kept = torch.rand(batch.frames.shape[1], generator=_generator(key)) >= share
     seen = _seen(batch) & kept[None, :, None]
     return replace(batch, frames=batch.frames * seen, observed=seen)
+
+
+def _generator(key: tuple[int, int]) -> torch.Generator:
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
 
 
 def learning_rate(config: TrainConfig, step: int, per_epoch: int, steps: int) -> float:

@@ -6,8 +6,8 @@ Nothing is copied until a batch is made. Which windows a step sees is a pure fun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,10 +17,12 @@ from torch import Tensor
 from stonet.clock import Clock
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
+from stonet.protocols import chronological
 from stonet.scaling import Scaler
 
 PARTS = ("train", "validation", "test")
 MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
+Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
 MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
 
 
@@ -54,39 +56,65 @@ class Batch:
 
 @dataclass(frozen=True)
 class Windows:
-    """All windows of some episodes: `starts` are positions of their first frames."""
+    """All windows of some episodes: `starts` are positions of their first frames.
 
-    values: Float[Tensor, "time node channel"]  # normalised, all episodes after one another
-    observed: Bool[Tensor, "time node channel"]
+    Values stay where they are, on disk perhaps, until a batch asks for its frames.
+    """
+
+    fields: tuple[Field, ...]  # the episodes, in their own units; positions count through them
+    scaler: Scaler
     times: Int64[np.ndarray, " time"]
     starts: Int64[np.ndarray, " window"]
     clock: Clock
     window_time: bool = False  # inputs also tell their position in the window; then none is shared
+    nodes: Int64[np.ndarray, " node"] | None = None  # positions of the points; None: all of them
+    labels: Bool[np.ndarray, "window future"] | None = None  # targets that are given; None: all
+    hidden: Bool[np.ndarray, "time node"] | None = None  # inputs that are not given; None: none
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def at(self, index: Int64[np.ndarray, " frame"]) -> Values:
+        """Frames by their positions, normalised, 0 where missing; and where they were observed."""
+        if len(self.fields) == 1:
+            values, observed = self.fields[0].values[index], self.fields[0].observed[index]
+        else:
+            ends = np.cumsum([len(field.times) for field in self.fields])
+            owner = np.searchsorted(ends, index, side="right")
+            first = self.fields[0]
+            values = np.empty((len(index), *first.values.shape[1:]), np.float32)
+            observed = np.empty(values.shape, bool)
+            for number in np.unique(owner):
+                mine, field = owner == number, self.fields[number]
+                place = index[mine] - (ends[number] - len(field.times))
+                values[mine], observed[mine] = field.values[place], field.observed[place]
+        if self.nodes is not None:
+            values, observed = values[:, self.nodes], observed[:, self.nodes]
+        values = self.scaler.normalise(values) * observed
+        return torch.from_numpy(values), torch.from_numpy(np.ascontiguousarray(observed))
+
+    def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
+        """As `at`, without what is hidden from the inputs."""
+        values, observed = self.at(index)
+        if self.hidden is None:
+            return values, observed
+        shown = torch.from_numpy(~self.hidden[index])[..., None]
+        return values * shown, observed & shown
 
     def thin(self, most: int) -> Windows:
         """At most that many windows, evenly spread."""
         if len(self) <= most:
             return self
         chosen = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        return replace(self, starts=self.starts[chosen])
+        labels = None if self.labels is None else self.labels[chosen]
+        return replace(self, starts=self.starts[chosen], labels=labels)
 
     def inputs(self, chosen: Int64[np.ndarray, " batch"]) -> Batch:
         """What a model may see of these windows."""
         clock = self.clock
         past = self.starts[chosen][:, None] + np.arange(clock.past)
         future = self.starts[chosen][:, None] + clock.past + np.arange(clock.horizon)
-        return make_batch(
-            self.values,
-            self.observed,
-            self.times,
-            past,
-            self.times[future],
-            clock,
-            self.window_time,
-        )
+        return make_batch(self.given, self.times, past, self.times[future], clock, self.window_time)
 
     def targets(
         self, chosen: Int64[np.ndarray, " batch"]
@@ -95,8 +123,10 @@ class Windows:
     ]:
         """What came after, and where it was observed."""
         future = self.starts[chosen][:, None] + self.clock.past + np.arange(self.clock.horizon)
-        index = torch.from_numpy(future)
-        return self.values[index], self.observed[index]
+        values, observed = (part.unflatten(0, future.shape) for part in self.at(future.ravel()))
+        if self.labels is not None:
+            observed = observed & torch.from_numpy(self.labels[chosen])[:, :, None, None]
+        return values, observed
 
     def order(
         self, batch: int, run: int, seed: int, epoch: int
@@ -121,8 +151,7 @@ class Windows:
 
 
 def make_batch(
-    values: Float[Tensor, "time node channel"],
-    observed: Bool[Tensor, "time node channel"],
+    frames: Callable[[Int64[np.ndarray, " frame"]], Values],
     times: Int64[np.ndarray, " time"],
     past: Int64[np.ndarray, "batch past"],
     ask: Int64[np.ndarray, "batch future"],
@@ -142,10 +171,9 @@ def make_batch(
         features.append(lag.reshape(-1, 1) / clock.horizon)
     if (lag == lag[:1]).all() and (lead == lead[:1]).all():
         lag, lead = lag[:1], lead[:1]
-    index = torch.from_numpy(used)
-    seen = observed[index]
+    values, seen = frames(used)
     return Batch(
-        frames=values[index],
+        frames=values,
         observed=None if bool(seen.all()) else seen,
         frame_time=torch.from_numpy(np.concatenate(features, axis=-1)),
         past=torch.from_numpy(position),
@@ -158,9 +186,12 @@ def make_batch(
 
 
 def split(
-    dataset: Dataset, clock: Clock, shares: tuple[float, float, float]
+    dataset: Dataset, clock: Clock, shares: tuple[float, float, float], stride: int = 1
 ) -> dict[str, tuple[Field, ...]]:
-    """Training, validation and test parts: whole episodes, or consecutive times of a single one."""
+    """Training, validation and test parts: whole episodes, or consecutive times of a single one.
+
+    Where windows do not overlap (a long `stride`), whole windows are shared out.
+    """
     if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or 0 in shares[:2]:
         raise DataError(
             f"Shares {shares} must be parts of 1 with some training and some validation, "
@@ -171,12 +202,15 @@ def split(
     whole = len(episodes) >= MANY_EPISODES
     parts: dict[str, list[Field]] = {part: [] for part in PARTS}
     if whole:
-        for part, (start, stop) in zip(PARTS, _cuts(shares, len(episodes)), strict=True):
+        for part, (start, stop) in zip(PARTS, chronological(shares, len(episodes)), strict=True):
             parts[part] = [e for e in episodes[start:stop] if len(e.times) >= need]
     for episode in () if whole else episodes:
-        for part, (start, stop) in zip(PARTS, _cuts(shares, len(episode.times)), strict=True):
-            if stop - start >= need:
-                parts[part].append(episode.between(start, stop))
+        unit = stride if stride >= need else 1
+        length = (len(episode.times) - need) // unit + 1 if unit > 1 else len(episode.times)
+        for part, (start, stop) in zip(PARTS, chronological(shares, max(length, 0)), strict=True):
+            if (stop - start) * unit >= need:
+                last = min(stop * unit, len(episode.times))
+                parts[part].append(episode.between(start * unit, last))
     empty = [(s, part) for part, s in zip(PARTS, shares, strict=True) if s and not parts[part]]
     if empty:
         share, part = min(empty)  # the one that asks for the longest series
@@ -194,17 +228,13 @@ def split(
     return {part: tuple(fields) for part, fields in parts.items()}
 
 
-def _cuts(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
-    ends = np.rint(np.cumsum((0.0, *shares)) * length).astype(int).tolist()
-    return list(pairwise(ends))
-
-
 def cut(
     fields: tuple[Field, ...],
     scaler: Scaler,
     clock: Clock,
     stride: int = 1,
     window_time: bool = False,
+    nodes: Int64[np.ndarray, " node"] | None = None,
 ) -> Windows:
     """All windows of the fields, `stride` frames apart; none crosses a field's end."""
     need = clock.past + clock.horizon
@@ -222,9 +252,5 @@ def cut(
             f"frames, usual step {clock.step / 1e9:g} s). Give more data or shorten data.past or "
             "data.horizon."
         )
-    values = torch.from_numpy(
-        np.concatenate([scaler.normalise(f.values) * f.observed for f in fields])
-    )
-    observed = torch.from_numpy(np.concatenate([f.observed for f in fields]))
     times = np.concatenate([f.times for f in fields])
-    return Windows(values, observed, times, joined, clock, window_time)
+    return Windows(fields, scaler, times, joined, clock, window_time, nodes)

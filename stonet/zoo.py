@@ -11,11 +11,24 @@ from stonet.forecaster import Forecaster
 from stonet.geometry import Points
 from stonet.model import STONetwork
 from stonet.rivals import floors
+from stonet.rivals.agcrn import AGCRN
+from stonet.rivals.clcrn import CLCRN
+from stonet.rivals.climatology import Climatology
+from stonet.rivals.dcrnn import DCRNN
+from stonet.rivals.gcgru import GCGRU
+from stonet.rivals.tgcn import TGCN
 
 MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
     "stonet": STONetwork,
+    "climatology": Climatology,
+    "daily": floors.Daily,
     "linear": floors.linear,
     "persistence": floors.persistence,
+    "agcrn": AGCRN,
+    "clcrn": CLCRN,
+    "dcrnn": DCRNN,
+    "gcgru": GCGRU,
+    "tgcn": TGCN,
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -19,3 +21,17 @@ hypothesis.settings.load_profile("stonet")
 def _seed() -> None:
     """Torch's global generator starts alike in every test, whichever tests run."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def data() -> Callable[[str], Path]:
+    """data("era5-uk/x.grib"): a real file from STONET_DATA or ../shared/data; skips without it."""
+    given = os.environ.get("STONET_DATA")
+    folder = Path(given) if given else Path(__file__).parents[2] / "shared" / "data"
+
+    def find(name: str) -> Path:
+        if not (folder / name).exists():
+            pytest.skip(f"no {name} in {folder}: set STONET_DATA")
+        return folder / name
+
+    return find

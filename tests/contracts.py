@@ -160,10 +160,12 @@ def relabelling_the_nodes_relabels_the_forecast(case: Case) -> None:
 def nothing_after_the_issue_time_is_used(case: Case) -> None:
     model, windows, chosen = case.model(), case.windows, np.array([4])
     issue = windows.starts[4] + windows.clock.past
-    changed = windows.values.clone()
-    changed[issue:] = 1e3
+    whole = windows.fields[0]
+    values = whole.values.copy()
+    values[issue:] = 1e3
+    changed = replace(windows, fields=(replace(whole, values=values), *windows.fields[1:]))
     before = ask(model, double(windows.inputs(chosen)), case.nodes)
-    after = ask(model, double(replace(windows, values=changed).inputs(chosen)), case.nodes)
+    after = ask(model, double(changed.inputs(chosen)), case.nodes)
     assert torch.equal(before, after)
 
 

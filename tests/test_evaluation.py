@@ -10,6 +10,7 @@ import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
 from stonet.errors import DataError
+from stonet.estimator import fit_run
 from stonet.evaluation import check_same_kind, deviation_percent, evaluate, floors_of
 from stonet.field import Dataset, Field
 from stonet.forecaster import Forecaster, Scene
@@ -82,7 +83,7 @@ def test_records_are_tidy_and_complete(records: list[Record]) -> None:
     names = [tuple(r[k] for k in ("model", "points", "channel", "lead", "metric")) for r in records]
     wanted = [
         (model, points, channel, lead, metric)
-        for model in ("stonet", "linear", "persistence")
+        for model in ("stonet", "persistence", "climatology", "linear")
         for points in ("seen", "unseen", "unseen-no-history")
         for channel in ("all", "u0", "u1")
         for lead in ("all", 1, 2, 3, 4)
@@ -163,13 +164,34 @@ def test_the_fixed_decoder_is_scored_at_its_own_points(field) -> None:
 
 
 def test_the_floors_stand_beside_the_model(run, task, field) -> None:
-    assert list(floors_of(run)) == ["stonet", "linear", "persistence"]
+    assert list(floors_of(run, task)) == ["stonet", "persistence", "climatology", "linear"]
     for setting, names in (
-        ("model=linear", ["linear", "persistence"]),
-        ("model=persistence", ["persistence"]),
-        ('network.base="none"', ["stonet", "persistence"]),
+        ("model=linear", ["linear", "persistence", "climatology"]),
+        ("model=persistence", ["persistence", "climatology", "linear"]),
+        ("model=climatology", ["climatology", "persistence", "linear"]),
+        ('network.base="none"', ["stonet", "persistence", "climatology", "linear"]),
     ):
-        assert list(floors_of(Run.untrained(small_task(field, setting)))) == names
+        other = small_task(field, setting)
+        assert list(floors_of(Run.untrained(other), other)) == names
+
+
+def test_daily_persistence_is_a_floor_where_the_inputs_reach_back_a_day() -> None:
+    hourly = small_field("sphere", frames=320)
+    for past, daily in ((23, False), (24, True)):
+        task = small_task(hourly, f"data.past={past}", "model=linear")
+        assert ("daily" in floors_of(Run.untrained(task), task)) is daily
+
+
+def test_the_floors_are_what_fitting_them_gives(field, task) -> None:
+    """Beside any model, from the training part; the linear one also where the model has no base."""
+    run = Run.untrained(small_task(field, 'network.base="none"', unseen=UNSEEN))
+    beside = floors_of(run, task)
+    for name in ("persistence", "climatology", "linear"):
+        alone = fit_run(small_task(field, f"model={name}", unseen=UNSEEN), None, False, print)[0]
+        assert isinstance(beside[name], type(alone.model))
+        torch.testing.assert_close(
+            dict(beside[name].named_buffers()), dict(alone.model.named_buffers()), rtol=0, atol=0
+        )
 
 
 def test_an_untrained_network_scores_as_its_base(records) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import config as shape_checks
 from stonet.errors import DataError
 from stonet.field import Dataset, Field, time_label
 from stonet.geometry import Points
+from stonet.sources import read
 
 HOUR = 3600 * 10**9
 START = int(np.datetime64("2024-02-28T18:00", "ns").astype(np.int64))
@@ -27,16 +28,19 @@ def make(
     shape = (frames, nodes, len(channels))
     values = generator.normal(280, 10, shape).astype(np.float32)
     names = tuple(f"Zürich {i}" for i in range(nodes))
+    mask = generator.random(shape) < 0.8
+    mask[0] = True  # a point without any value is dropped on reading
     steps = np.cumsum(generator.integers(1, 10**4, frames)) * 10**6
     return Field(
         values,
         (START if calendar else 0) + steps,
         Points(generator.uniform(-85, 85, (nodes, 2)), kind, names),
         channels,
-        mask=generator.random(shape) < 0.8,
+        mask=mask,
         units=("K", "m s-1")[: len(channels)],
         calendar=calendar,
         attrs={"title": "made for a test"},
+        sites={"altitude": generator.uniform(0, 4000, nodes), "support": np.arange(nodes) % 3.0},
     )
 
 
@@ -48,6 +52,9 @@ def assert_same(one: Field, other: Field) -> None:
     assert one.points == other.points
     for name in ("channels", "units", "calendar", "reference_time", "attrs"):
         assert getattr(one, name) == getattr(other, name)
+    assert one.sites.keys() == other.sites.keys()
+    for name, row in one.sites.items():
+        assert np.array_equal(row, other.sites[name]), name
 
 
 # There and back
@@ -61,8 +68,7 @@ def test_netcdf_gives_back_what_it_was_given(kind, calendar, forecast, tmp_path)
     if forecast:
         field = replace(field, reference_time=int(field.times[0]) - HOUR)
     field.to_netcdf(str(tmp_path / "field.nc"))
-    with xr.open_dataset(tmp_path / "field.nc", engine="h5netcdf", decode_timedelta=True) as file:
-        assert_same(Field.from_xarray(file), field)
+    assert_same(read(tmp_path / "field.nc"), field)
     assert [path.name for path in tmp_path.iterdir()] == ["field.nc"]
 
 
@@ -76,7 +82,7 @@ def test_netcdf_gives_back_what_it_was_given(kind, calendar, forecast, tmp_path)
 )
 def test_xarray_gives_back_what_it_was_given(kind, calendar, seed, frames, nodes):
     field = make(kind, calendar, seed, frames, nodes, ("t2m",))
-    assert_same(Field.from_xarray(field.to_xarray()), field)
+    assert_same(read(field.to_xarray()), field)
 
 
 def test_plain_xarray_sees_a_cf_forecast(tmp_path):
@@ -116,116 +122,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(DataError, match=r"No folder '.*nowhere' to write 'field.nc' into"):
         make().to_netcdf(str(tmp_path / "nowhere" / "field.nc"))
-
-
-# Grids and other people's files
-
-
-def grid(dims=("time", "lat", "lon"), **coords) -> xr.Dataset:
-    values = np.random.default_rng(0).normal(size=(3, 4, 5))
-    values[1, 2, 3] = np.nan
-    given_coords = {
-        "time": np.datetime64("2024-01-01", "ns") + np.arange(3) * np.timedelta64(6, "h"),
-        "lat": np.linspace(-60, 60, 4),
-        "lon": np.linspace(0, 288, 5),
-    } | coords
-    t2m = xr.DataArray(values, given_coords, ("time", "lat", "lon"), attrs={"units": "K"})
-    return xr.Dataset({"t2m": t2m.transpose(*dims)})
-
-
-@pytest.mark.parametrize("dims", [("time", "lat", "lon"), ("lon", "time", "lat")])
-def test_a_grid_is_unrolled_to_its_points(dims):
-    dataset = grid(dims)
-    field = Field.from_xarray(dataset)
-    assert len(field.points) == 20
-    for node, (_, lat, lon) in enumerate(field.points):
-        expected = dataset.t2m.sel(lat=lat, lon=lon).values
-        assert np.array_equal(field.observed[:, node, 0], ~np.isnan(expected))
-        assert np.array_equal(field.values[:, node, 0], np.nan_to_num(expected).astype(np.float32))
-    assert np.count_nonzero(~field.observed) == 1
-    assert field.units == ("K",)
-    assert (field.step, field.calendar) == (6 * HOUR, True)
-
-
-def test_a_curvilinear_grid_keeps_its_two_dimensional_coordinates():
-    lat, lon = np.meshgrid(np.linspace(40, 50, 3), np.linspace(5, 9, 2), indexing="ij")
-    lat = lat + 0.1 * lon
-    dataset = xr.Dataset(
-        {"u": (("time", "y", "x"), np.arange(12.0).reshape(2, 3, 2))},
-        {"time": [0.0, 0.5], "latitude": (("y", "x"), lat), "longitude": (("y", "x"), lon)},
-    )
-    field = Field.from_xarray(dataset)
-    assert np.array_equal(field.points.coordinates, np.stack([lat.ravel(), lon.ravel()], axis=1))
-    assert np.array_equal(field.values[..., 0].ravel(), np.arange(12.0))
-    assert np.array_equal(field.times, [0, 500_000_000])
-
-
-@pytest.mark.parametrize(
-    ("times", "units"),
-    [
-        ([0.0, 1.5, 3.0], "h"),
-        ([0, 90, 180], "min"),
-        ([0.0, 5400.0, 10800.0], None),
-        (np.array([0, 90, 180], dtype="timedelta64[m]"), None),
-    ],
-)
-def test_numbers_count_in_their_units(times, units):
-    dataset = grid().isel(lat=0, drop=True).rename(lon="x").assign_coords(y=("x", np.zeros(5)))
-    dataset = dataset.assign_coords(time=("time", times, {"units": units} if units else {}))
-    field = Field.from_xarray(dataset)
-    assert np.array_equal(field.times, np.arange(3) * HOUR * 3 // 2)
-    assert not field.calendar
-    assert field.points.kind == "plane"
-
-
-def test_only_numbers_on_all_points_are_channels():
-    dataset = grid()
-    dataset["flag"] = (("time", "lat", "lon"), np.full((3, 4, 5), "good"))
-    dataset["height"] = (("lat", "lon"), np.zeros((4, 5)))
-    dataset["wind"] = dataset.t2m * 2
-    assert Field.from_xarray(dataset).channels == ("t2m", "wind")
-    assert Field.from_xarray(dataset, ["wind"]).channels == ("wind",)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.drop_vars("time"), r"No time coordinate among \['lat', 'lon', 't2m'\]"),
-        (lambda d: d.isel(time=0), r"'time' has dims \(\); expected one dim"),
-        (lambda d: d.drop_vars("lat"), "expected lat and lon .degrees. for points on the earth"),
-        (
-            lambda d: d.expand_dims("level"),
-            r"No variable of numbers over the dims .*Select a level",
-        ),
-        (lambda d: d.assign_coords(time=["a", "b", "c"]), "Time has type .*convert them first"),
-        (
-            lambda d: d.assign_coords(time=("time", [0, 1, 2], {"units": "days since 2000-01-01"})),
-            "Time is in 'days since 2000-01-01'.*xarray.decode_cf",
-        ),
-        (lambda d: d.assign_coords(time=[0.0, 1.0, np.nan]), "expected finite"),
-        (lambda d: d.assign_coords(time=[0.0, 1.0, 1e12]), "of at most 292 years"),
-        (
-            lambda d: d.assign_coords(time=np.array(["2000", "NaT", "2002"], "datetime64[ns]")),
-            "Some times are missing",
-        ),
-        (
-            lambda d: d.assign_coords(lat=("time", np.zeros(3))).isel(lat=0),
-            "expected points that stay where they are",
-        ),
-        (
-            lambda d: d.assign_coords(forecast_reference_time=("time", d.time.values)),
-            "3 values of forecast_reference_time",
-        ),
-    ],
-)
-def test_foreign_files_are_refused_in_words(change, message):
-    with pytest.raises(DataError, match=message):
-        Field.from_xarray(change(grid()))
-
-
-def test_an_unknown_channel_is_refused():
-    with pytest.raises(DataError, match=r"No variable 'u10' of numbers.*there are: t2m"):
-        Field.from_xarray(grid(), ["u10"])
 
 
 # The rules of a field

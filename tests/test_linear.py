@@ -10,10 +10,13 @@ import torch
 
 from stonet import linear
 from stonet.clock import SECOND, Clock
+from stonet.field import Field
 from stonet.geometry import Points
-from stonet.linear import LinearBase
-from stonet.stencil import make_stencil, mean_spacing
-from stonet.windows import Batch, Windows, make_batch
+from stonet.linear import LinearBase, on_regular_lags
+from stonet.protocols import kept_labels
+from stonet.scaling import Scaler
+from stonet.stencil import Stencil, make_stencil
+from stonet.windows import Batch, Windows, cut, make_batch
 
 HOUR = 3600 * SECOND
 CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
@@ -25,10 +28,15 @@ def windows(
     values: np.ndarray, clock: Clock = CLOCK, observed: np.ndarray | None = None
 ) -> Windows:
     """Every window of one episode (time, node, channel)."""
-    frames = torch.from_numpy(values)
-    seen = torch.ones_like(frames, dtype=torch.bool) if observed is None else torch.tensor(observed)
-    starts = np.arange(len(values) - clock.past - clock.horizon + 1)
-    return Windows(frames * seen, seen, clock.step * np.arange(len(values)), starts, clock)
+    field = Field(
+        values.astype(np.float32),
+        clock.step * np.arange(len(values)),
+        POINTS,
+        tuple(f"c{i}" for i in range(values.shape[-1])),
+        observed,
+        calendar=clock.calendar,
+    )
+    return cut((field,), Scaler.identity(values.shape[-1]), clock)
 
 
 def asked(
@@ -42,7 +50,9 @@ def asked(
     seen = torch.ones_like(frames, dtype=torch.bool) if observed is None else torch.tensor(observed)
     lags = list(range(1 - len(values), 1)) if lags is None else lags
     times, ask = (np.rint(SECOND * np.array(t)).astype(np.int64) for t in (lags, leads))
-    batch = make_batch(frames, seen, times, np.arange(len(values))[None], ask[None], CLOCK, False)
+    batch = make_batch(
+        lambda i: (frames[i], seen[i]), times, np.arange(len(values))[None], ask[None], CLOCK, False
+    )
     return replace(batch, lag=batch.lag.double(), lead=batch.lead.double())
 
 
@@ -54,6 +64,11 @@ def answer(
     return base(batch, stencil.to(torch.device("cpu"), batch.frames.dtype))[0]
 
 
+def single(stencil: Stencil) -> Stencil:
+    """In the precision of a window's frames."""
+    return stencil.to(torch.device("cpu"), torch.float32)
+
+
 def noise(*shape: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
@@ -61,7 +76,7 @@ def noise(*shape: int, seed: int = 1) -> np.ndarray:
 def fitted(
     train: Windows, validation: Windows, clock: Clock = CLOCK, kind: str = "ridge"
 ) -> LinearBase:
-    base = LinearBase(clock, train.values.shape[-1], kind)
+    base = LinearBase(clock, len(train.fields[0].channels), kind)
     base.fit(train, validation, POINTS)
     return base
 
@@ -108,7 +123,7 @@ def test_the_coefficients_of_an_hour_are_used_at_that_hour() -> None:
     base.own_weight[:, :, -1, 0] = torch.arange(24.0)[:, None]
     made = windows(noise(60, 12, 1), DAILY)
     chosen = np.array([0, 5, 22, 23, 40])
-    future = base(made.inputs(chosen), make_stencil(POINTS, POINTS, 0.1))
+    future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, 0.1)))
     issue_hour = (chosen + DAILY.past - 1) % 24
     assert (future == torch.from_numpy(issue_hour)[:, None, None, None]).all()
 
@@ -119,9 +134,9 @@ def test_a_daily_cycle_that_no_pooled_coefficient_can_follow_is_followed() -> No
     base = fitted(windows(values[:240], DAILY), windows(values[240:], DAILY), DAILY)
     test = windows(values[240:], DAILY)
     chosen = np.arange(len(test))
-    future = base(test.inputs(chosen), make_stencil(POINTS, POINTS, float(base.spacing)))
+    future = base(test.inputs(chosen), single(make_stencil(POINTS, POINTS, float(base.spacing))))
     truth, _ = test.targets(chosen)
-    last = test.values[test.starts + DAILY.past - 1][:, None]
+    last = test.at(test.starts + DAILY.past - 1)[0][:, None]
     assert (future - truth).abs().mean() < 0.02 * (last - truth).abs().mean()
 
 
@@ -174,11 +189,11 @@ def test_irregular_inputs_with_gaps_are_interpolated_in_time() -> None:
 
 def test_inputs_at_the_regular_times_are_taken_as_they_are(some_base) -> None:
     values = noise(6, 12, 2)
-    plain, known = some_base._on_lags(asked(values, [1]))
+    plain, known = on_regular_lags(asked(values, [1]), CLOCK)
     np.testing.assert_array_equal(plain[0], values[::-1])
     assert known is None
     almost = asked(values, [1], lags=[-5.002, -4, -3, -2.002, -1, 0])
-    torch.testing.assert_close(some_base._on_lags(almost)[0], plain, atol=0.02, rtol=0)
+    torch.testing.assert_close(on_regular_lags(almost, CLOCK)[0], plain, atol=0.02, rtol=0)
 
 
 def test_what_is_missing_has_no_influence(some_base) -> None:
@@ -211,9 +226,9 @@ def test_a_node_asked_as_a_query_is_answered_as_the_node(some_base) -> None:
 def test_the_spread_is_the_root_mean_square_of_what_is_left_over(some_base) -> None:
     judge = windows(noise(20, 12, 2, seed=2))
     chosen = np.arange(len(judge))
-    stencil = make_stencil(POINTS, POINTS, float(some_base.spacing))
+    stencil = single(make_stencil(POINTS, POINTS, float(some_base.spacing)))
     truth, _ = judge.targets(chosen)
-    error = (some_base(judge.inputs(chosen), stencil) - truth).square().mean((0, 2)).sqrt()
+    error = (some_base(judge.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
     torch.testing.assert_close(some_base.own_spread[1:].double(), error, rtol=1e-4, atol=0)
     batch = judge.inputs(chosen)
     scale = some_base.scale(some_base.look(batch, stencil), batch)
@@ -225,7 +240,8 @@ def test_the_whitened_regressors_are_uncorrelated() -> None:
     base = fitted(train, windows(noise(20, 12, 1, seed=2)))
     base.fit(train, replace(train, starts=train.starts[:0]), POINTS)  # no validation: least ridge
     look = base.look(
-        train.inputs(np.arange(len(train))), make_stencil(POINTS, POINTS, float(base.spacing))
+        train.inputs(np.arange(len(train))),
+        single(make_stencil(POINTS, POINTS, float(base.spacing))),
     )
     for z in base.whitened(look):
         z = z.flatten(0, 1)
@@ -237,13 +253,45 @@ def test_the_whitened_regressors_are_uncorrelated() -> None:
         )
 
 
-def test_where_nobody_was_seen_through_a_whole_window_the_base_stays_persistence() -> None:
-    observed = np.ones((60, 12, 1), bool)
-    observed[::4] = False
-    train = windows(noise(60, 12, 1), observed=observed)
-    base = LinearBase(CLOCK, 1)
-    base.fit(train, train, POINTS)
+def test_where_no_target_was_ever_observed_the_base_stays_persistence() -> None:
+    train = windows(noise(60, 12, 1))
+    train = replace(train, labels=np.zeros((len(train), CLOCK.horizon), bool))
+    base = fitted(train, train)
     values = noise(6, 12, 1)
     torch.testing.assert_close(answer(base, asked(values, [3]))[0], torch.from_numpy(values[-1]))
-    assert base.own_white.isfinite().all()
-    assert float(base.spacing) == pytest.approx(mean_spacing(POINTS))
+
+
+def wandering(frames: int, seed: int) -> np.ndarray:
+    """Damped swings, pushed at random: the past says much, but not all."""
+    values, push = np.zeros((frames, 12, 1)), noise(frames, 12, 1, seed=seed)
+    for t in range(2, frames):
+        values[t] = 1.6 * values[t - 1] - 0.8 * values[t - 2] + 0.3 * push[t]
+    return values
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_targets_with_gaps_teach_nearly_as_much_as_whole_ones(kept: int) -> None:
+    train, judge = windows(wandering(300, 1)), windows(wandering(100, 2))
+    test = windows(wandering(200, 3))
+    gappy = replace(train, labels=kept_labels(len(train), CLOCK.horizon, kept, seed=0))
+    chosen = np.arange(len(test))
+    truth, errors = test.targets(chosen)[0], []
+    for taught in (train, gappy):
+        base = fitted(taught, judge)
+        stencil = single(make_stencil(POINTS, POINTS, float(base.spacing)))
+        errors.append(float((base(test.inputs(chosen), stencil) - truth).abs().mean()))
+    still = float((test.at(test.starts + CLOCK.past - 1)[0][:, None] - truth).abs().mean())
+    assert errors[1] < 1.05 * errors[0] and errors[1] < 0.7 * still
+
+
+def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() -> None:
+    """Its other channel is forecast as if nothing were missing: here each follows itself."""
+    base = LinearBase(CLOCK, 2)
+    values, observed = noise(6, 12, 2), np.ones((6, 12, 2), bool)
+    observed[:, 3, 1] = False
+    whole, partly = answer(base, asked(values, [2])), answer(base, asked(values, [2], observed))
+    torch.testing.assert_close(partly[:, :, 0], whole[:, :, 0])
+    others = Points(np.delete(POINTS.coordinates, 3, axis=0))
+    around = asked(np.delete(values, 3, axis=1), [2])
+    lone = answer(base, around, POINTS.take(np.array([3])), others)
+    torch.testing.assert_close(partly[:, 3:4, 1], lone[:, :, 1])

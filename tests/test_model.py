@@ -105,7 +105,7 @@ def window(case: Case, leads: np.ndarray) -> Batch:
     asked = made.times[past[:, -1], None] + leads
     return double(
         make_batch(
-            made.values, made.observed, made.times, past, asked, case.run.clock, made.window_time
+            made.at, made.times, past, asked, case.run.clock, made.window_time
         )
     )
 
@@ -124,7 +124,7 @@ def test_times_of_its_own_for_every_window(variant: str) -> None:
         asked = times[past[rows, -1], None] + leads[rows]
         return double(
             make_batch(
-                made.values, made.observed, times, past[rows], asked, clock, made.window_time
+                made.at, times, past[rows], asked, clock, made.window_time
             )
         )
 

@@ -17,7 +17,8 @@ from jaxtyping import Float32, Float64, Int64
 
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
-from stonet.geometry import Points
+from stonet.geometry import Points, morton_order
+from stonet.protocols import spread_alike
 
 SIZE = 64  # interior nodes along each side
 STEP = 1_000_000  # dt in nanoseconds
@@ -167,27 +168,12 @@ def wave(
             "least one seen point and no more than the grid has. Ask for fewer."
         )
     drawn = np.random.default_rng([seed, 1]).permutation(SIZE**2)[: seen + unseen]
-    nodes = _spread_alike(drawn, unseen)
+    along = drawn[morton_order(np.stack([drawn % SIZE, drawn // SIZE], axis=1))]
+    nodes = np.concatenate(spread_alike(along, unseen))
     maps = simulate(seed, range(sequences), frames, nodes)
     points = _grid_points(nodes)
     episodes = tuple(_field(values, points, STEP, seed) for values in maps)
     return Dataset(episodes, "wave", tuple(range(seen, seen + unseen)))
-
-
-def _spread_alike(drawn: Int64[np.ndarray, " node"], unseen: int) -> Int64[np.ndarray, " node"]:
-    """The drawn nodes, unseen ones last, every so many-th along a curve that fills the square.
-
-    So both kinds lie alike, and an error that differs between them is not the luck of the draw.
-    """
-    bits = [
-        ((drawn // SIZE**axis % SIZE) >> bit & 1) << (2 * bit + axis)
-        for axis in (0, 1)
-        for bit in range(6)
-    ]
-    along = drawn[np.argsort(np.sum(bits, axis=0))]
-    turn = np.arange(len(drawn) + 1) * unseen // len(drawn)
-    held_out = np.diff(turn) > 0
-    return np.concatenate([along[~held_out], along[held_out]])
 
 
 def whole_wave(sequence: int, seed: int = SEED, frames: int = 200, substeps: int = 1) -> Field:

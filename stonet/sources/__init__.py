@@ -1,31 +1,184 @@
-"""Where Fields come from: files of the formats that people have."""
+"""Where Fields come from: files of the formats that people have, and their objects in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from glob import glob, has_magic
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
+
+from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
-from stonet.field import Field
-from stonet.sources import netcdf
+from stonet.field import Dataset, Field
+from stonet.sources.assembly import assemble
+from stonet.sources.content import Content, NoValues, of_field
 
-READERS = {".nc": netcdf.read, ".nc4": netcdf.read, ".h5": netcdf.read}
+# which module reads which files; it offers read(path, config) -> list[Content]
+SUFFIXES = {
+    ".csv": "tables",
+    ".tsv": "tables",
+    ".txt": "tables",
+    ".parquet": "tables",
+    ".pq": "tables",
+    ".nc": "netcdf",
+    ".nc4": "netcdf",
+    ".cdf": "netcdf",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".zarr": "zarr",
+    ".grib": "grib",
+    ".grib2": "grib",
+    ".grb": "grib",
+    ".grb2": "grib",
+}
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # of text tables
+MAGIC = {b"\x89HDF\r\n\x1a\n": "hdf5", b"CDF": "netcdf", b"GRIB": "grib", b"PAR1": "tables"}
+ZARR_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of them makes a folder a Zarr store
 
 
-def read(path: str | Path) -> Field:
-    """The Field in a file; its suffix says which format it is."""
-    path = Path(path)
-    if not path.exists():
+def read(source: Any, **options: Any) -> Field:
+    """A Field from anything that holds values at places through time.
+
+    Example:
+        >>> read("stations.csv", variables="temperature", bbox=(-10, 50, 2, 58))
+
+    Args:
+        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder or a pattern such
+            as "era5/*.grib" of them, a pandas or xarray object, or a list of these.
+        **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
+            timezone, stations, ...
+    """
+    return read_with(source, read_config(options))
+
+
+def read_config(options: dict[str, Any]) -> ReadConfig:
+    """The options, checked; a wrong one is named."""
+    try:
+        return ReadConfig(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"][:1]))
         raise UsageError(
-            f"No file '{path}'. Check the path, or give a data set's name such as 'wave'."
-        )
-    reader = READERS.get(path.suffix.lower())
-    if reader is None or path.is_dir():
-        kind = "a folder" if path.is_dir() else f"of a kind that is not read ('{path.suffix}')"
-        raise DataError(f"'{path}' is {kind}; expected a file with one of: {', '.join(READERS)}.")
-    field = reader(path)
-    if not field.observed.any():
+            f"Option {where} = {first.get('input')!r} of read() does not fit: {first['msg']}. "
+            f"Options are: {', '.join(ReadConfig.model_fields)}."
+        ) from None
+
+
+def read_with(source: Any, config: ReadConfig) -> Field:
+    """As `read`, with the options as a configuration's section."""
+    if isinstance(source, Field) and config == ReadConfig():
+        return source
+    if isinstance(source, Field):  # its points were accepted before
+        config = config.model_copy(update={"same_place": "keep"})
+    contents = contents_of(source, config)
+    if not contents:
+        raise DataError(f"Nothing to read in {source!r}.")
+    return assemble(contents, config)
+
+
+def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
+    """Only what the configuration asks for of every episode; held-out points stay held out."""
+    if config == ReadConfig():
+        return dataset
+    episodes = tuple(read_with(episode, config) for episode in dataset.episodes)
+    held_out = {dataset.points.names[i] for i in dataset.unseen}
+    unseen = (i for i, name in enumerate(episodes[0].points.names) if name in held_out)
+    return replace(dataset, episodes=episodes, unseen=tuple(unseen))
+
+
+def contents_of(source: Any, config: ReadConfig) -> list[Content]:
+    """What the source holds, unread."""
+    if isinstance(source, Field):
+        return [of_field(source)]
+    if isinstance(source, (str, Path)):
+        return _contents_of_files(find_files(source), config)
+    if hasattr(source, "data_vars") or hasattr(source, "to_dataset"):  # xarray's two kinds
+        return list(_module("xarrays").contents(source, "the xarray object", config))
+    if hasattr(source, "to_pandas") or hasattr(source, "columns"):  # pandas, polars, arrow
+        return list(_module("tables").from_frame(source, "the table", config))
+    if isinstance(source, Iterable):
+        return [content for one in source for content in contents_of(one, config)]
+    raise UsageError(
+        f"Cannot read a {type(source).__name__}; expected a path, a pattern, a pandas or xarray "
+        "object, or a list of them."
+    )
+
+
+def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[Content]:
+    """What the files hold together; a file without values is an error only by itself."""
+    found: list[Content] = []
+    without: list[NoValues] = []
+    for path in paths:
+        try:
+            found += reader_of(path)(path, config)
+        except NoValues as error:
+            without.append(error)
+    if without and not found:
+        raise without[0]
+    if without:
+        note = f"{len(without)} of {len(paths)} files are left out. {without[0]}"
+        found[0] = replace(found[0], notes=(*found[0].notes, note))
+    return found
+
+
+def find_files(source: str | Path) -> list[Path]:
+    """The files that a path, a folder or a pattern stands for, sorted by name."""
+    path = Path(source)
+    if path.exists():
+        if not path.is_dir() or is_zarr(path):
+            return [path]
+        found = [p for p in sorted(path.iterdir()) if _known(p)]
+        if not found:
+            raise DataError(
+                f"The folder '{path}' holds no file that can be read; expected names that end in "
+                f"{', '.join(SUFFIXES)}."
+            )
+        return found
+    if has_magic(str(source)):
+        found = [Path(name) for name in sorted(glob(str(source)))]
+        if found:
+            return found
+    raise UsageError(
+        f"No file '{source}'. Check the path, or give a data set's name such as 'wave'."
+    )
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
+    return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in ZARR_FILES)
+
+
+def reader_of(path: Path) -> Callable[[Path, ReadConfig], list[Content]]:
+    """The function that reads this file: by its name, or else by its first bytes."""
+    module = "zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
+    if module is None:
         raise DataError(
-            f"'{path}' holds {len(field.times)} frames of {', '.join(field.channels)}, and every "
-            "value is missing (NaN). Check how the file was made, and its _FillValue."
+            f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: "
+            f"{', '.join(SUFFIXES)}; tables may be compressed ({', '.join(COMPRESSED)})."
         )
-    return field
+    reader: Callable[[Path, ReadConfig], list[Content]] = _module(module).read
+    return reader
+
+
+def _known(path: Path) -> bool:
+    hidden = path.name.startswith((".", "_"))
+    return not hidden and (_suffix(path) in SUFFIXES if path.is_file() else is_zarr(path))
+
+
+def _suffix(path: Path) -> str:
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return plain.suffix.lower()
+
+
+def _sniffed(path: Path) -> str | None:
+    with path.open("rb") as file:
+        start = file.read(8)
+    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"stonet.sources.{name}")  # heavy libraries are imported when used

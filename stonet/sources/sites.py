@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stonet.cf import ALIASES
 from stonet.errors import DataError, UsageError
 from stonet.geometry import GEOMETRIES, Kind, Points
+from stonet.sources.places import read_places
 
 
 def parse_sites(entries: Sequence[str], kind: Kind) -> Points:
@@ -39,34 +39,13 @@ def _pair(entry: str, kind: Kind) -> Points:
 
 
 def _read_csv(path: Path, kind: Kind) -> Points:
-    import pandas as pd
-
+    if not path.exists():
+        raise UsageError(f"No file '{path}'. Check the path given to --at.")
+    if path.is_dir():
+        raise DataError(f"'{path}' is no CSV table: it is a folder.")
+    places = read_places(path, kind)
+    names = places.names.get(places.named, ()) if places.named else ()
     try:
-        table = pd.read_csv(path, dtype=str, skipinitialspace=True)  # '007' stays a name
-    except FileNotFoundError:
-        raise UsageError(f"No file '{path}'. Check the path given to --at.") from None
-    except (ValueError, OSError) as error:
-        raise DataError(f"'{path}' is no CSV table ({error}).") from None
-    columns = [_column(table, axis, path) for axis in GEOMETRIES[kind].axes]
-    try:
-        coordinates = table[columns].to_numpy(dtype=np.float64)
-    except ValueError as error:
-        raise DataError(f"'{path}': columns {columns} must hold numbers ({error}).") from None
-    named = next(
-        (c for c in table.columns if str(c).strip().lower() in (*ALIASES["station"], "name")), None
-    )
-    names = () if named is None else tuple(str(n) for n in table[named])
-    try:
-        return Points(coordinates, kind, names)
+        return Points(places.where, kind, names)
     except DataError as error:
         raise DataError(f"'{path}': {error}") from None
-
-
-def _column(table: object, axis: str, path: Path) -> str:
-    columns = {str(c).strip().lower(): str(c) for c in table.columns}  # type: ignore[attr-defined]
-    for alias in ALIASES[axis]:
-        if alias in columns:
-            return columns[alias]
-    raise DataError(
-        f"'{path}' has columns {sorted(columns)}; expected '{axis}' ({', '.join(ALIASES[axis])})."
-    )

@@ -1,0 +1,66 @@
+"""stonet check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stonet.cli.common import (
+    Bbox,
+    Count,
+    DataArgument,
+    Every,
+    Json,
+    Settings,
+    Start,
+    Stations,
+    Stop,
+    Timezone,
+    Variables,
+    reading,
+    sources_of,
+)
+from stonet.errors import UsageError
+
+
+def check(
+    data: DataArgument,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Draw map and availability: check.png.")
+    ] = None,
+    variables: Variables = None,
+    bbox: Bbox = None,
+    start: Start = None,
+    stop: Stop = None,
+    points: Count = None,
+    every: Every = None,
+    timezone: Timezone = None,
+    stations: Stations = None,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
+    from stonet.checkup import checkup
+    from stonet.config import load_config
+    from stonet.console import print_json, print_table, say
+    from stonet.doctor import doctor_table, examine
+    from stonet.plots import png
+
+    if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
+        raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")
+    asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
+    config = load_config(settings=[*(settings or []), *asked]).read
+    report = examine(sources_of(data, config), config)
+    if out is not None and report.field is not None:
+        out.write_bytes(png(checkup(report, data)))
+    if as_json:
+        print_json(report.to_json() | {"data": data, "figure": str(out) if out else None})
+    else:
+        print_table(doctor_table(report))
+        say(f"Drew {out}." if out and report.field else "Draw it with -o check.png.")
+        if report.worst != "error":
+            say(f"Next: stonet fit {data} -o runs/first")
+    if report.worst == "error":
+        raise typer.Exit(2)

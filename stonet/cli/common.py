@@ -1,0 +1,133 @@
+"""What the commands share: their options, how they open data, what they tell of themselves."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stonet.errors import unknown_name
+
+if TYPE_CHECKING:
+    from stonet.config import ReadConfig
+    from stonet.field import Dataset
+    from stonet.run import Run
+
+DataArgument = Annotated[
+    str, typer.Argument(help="A file, a folder, a pattern such as 'x/*.nc', or a data set's name.")
+]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder, as made by `stonet fit`.")]
+MaybeData = Annotated[
+    str | None,
+    typer.Argument(help="A file, folder or name; by default what the run was trained on."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="section.key=value, e.g. train.lr=1e-3.")
+]
+
+READING = "What to take from the data"
+Variables = Annotated[
+    str | None, typer.Option(help="t2m,u10: only these.", rich_help_panel=READING)
+]
+Bbox = Annotated[
+    str | None, typer.Option(help="west,south,east,north (or x,y,x,y).", rich_help_panel=READING)
+]
+Start = Annotated[
+    str | None, typer.Option("--from", help="First time, e.g. 2019-03-01.", rich_help_panel=READING)
+]
+Stop = Annotated[
+    str | None, typer.Option("--to", help="Last time; 2019-03 is March.", rich_help_panel=READING)
+]
+Count = Annotated[
+    int | None,
+    typer.Option("--points", help="At most so many, spread evenly.", rich_help_panel=READING),
+]
+Every = Annotated[
+    str | None, typer.Option(help="1h: averages around whole hours.", rich_help_panel=READING)
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(help="Of times that tell none, e.g. Europe/Berlin.", rich_help_panel=READING),
+]
+Stations = Annotated[
+    str | None,
+    typer.Option(help="A table of places, if the data hold none.", rich_help_panel=READING),
+]
+
+
+def reading(
+    variables: str | None,
+    bbox: str | None,
+    start: str | None,
+    stop: str | None,
+    points: int | None,
+    every: str | None,
+    timezone: str | None,
+    stations: str | None,
+) -> list[str]:
+    """The options above as settings of the section `read`."""
+    given = {
+        "variables": variables,
+        "bbox": bbox,
+        "start": start,
+        "stop": stop,
+        "points": points,
+        "every": every,
+        "timezone": timezone,
+        "stations": stations,
+    }
+    return [f"read.{key}={json.dumps(v)}" for key, v in given.items() if v is not None]
+
+
+def sources_of(data: str, config: ReadConfig) -> Any:
+    """What `data` stands for: a named data set's first episode, or the path itself."""
+    from stonet.datasets import DATASETS
+
+    return open_data(data, config).episodes[0] if data in DATASETS else data
+
+
+def open_data(data: str, config: ReadConfig) -> Dataset:
+    """A data set by its name, or a file, folder or pattern; narrowed to what is asked for."""
+    from stonet.datasets import DATASETS, open_dataset
+    from stonet.field import Dataset
+    from stonet.sources import narrow, read_with
+
+    if data in DATASETS:
+        return narrow(open_dataset(data), config)
+    looks_like_a_name = "/" not in data and "*" not in data and Path(data).suffix == ""
+    if looks_like_a_name and not Path(data).exists():
+        raise unknown_name("file or data set", data, DATASETS)
+    return Dataset((read_with(data, config),), name=data)
+
+
+def open_for(run: Run, data: str | None, settings: list[str]) -> Dataset:
+    """The data for a trained run: read as for training, of any time; options override."""
+    from stonet.config import load_config, make_config
+    from stonet.protocols import hold_out
+
+    read = run.config.read.model_dump()
+    if data is not None:
+        read |= {"start": None, "stop": None, "variables": run.channels}
+    given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
+    config = make_config({"read": read | given})
+    return hold_out(open_data(data or run.dataset, config.read), run.config.data.unseen)
+
+
+def tell_notes(dataset: Dataset, quiet: bool) -> None:
+    """What reading did to the data."""
+    from stonet.console import say
+
+    for note in dataset.episodes[0].notes:
+        say(f"note: {note}", quiet)
+
+
+def provenance(run: Run, started: float) -> dict[str, Any]:
+    """What every JSON answer tells of how it came about."""
+    from stonet.run import versions
+
+    seconds = time.monotonic() - started
+    return {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds}

@@ -1,0 +1,68 @@
+"""stonet evaluate."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from stonet.cli.common import (
+    Bbox,
+    Count,
+    Every,
+    Json,
+    MaybeData,
+    RunArgument,
+    Start,
+    Stations,
+    Stop,
+    Timezone,
+    Variables,
+    open_for,
+    provenance,
+    reading,
+    tell_notes,
+)
+
+
+def evaluate(
+    run: RunArgument,
+    data: MaybeData = None,
+    part: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    variables: Variables = None,
+    bbox: Bbox = None,
+    start: Start = None,
+    stop: Stop = None,
+    points: Count = None,
+    every: Every = None,
+    timezone: Timezone = None,
+    stations: Stations = None,
+    as_json: Json = False,
+) -> None:
+    """Score a run beside its floors, at seen and at unseen points."""
+    from stonet.console import counting_bar, print_json, print_table, say, score_table
+    from stonet.errors import unknown_name
+    from stonet.estimator import scored_task
+    from stonet.evaluation import deviation_percent
+    from stonet.evaluation import evaluate as score
+    from stonet.run import Run
+    from stonet.windows import PARTS
+
+    started = time.monotonic()
+    if part not in PARTS:
+        raise unknown_name("part", part, PARTS)
+    trained = Run.load(run)
+    asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
+    dataset = open_for(trained, data, asked)
+    tell_notes(dataset, as_json)
+    task = scored_task(trained, dataset)
+    with counting_bar("scoring", as_json) as watch:
+        records = score(trained, task, part, watch=watch)
+    deviation = deviation_percent(records, trained.config.model)
+    if as_json:
+        result = {"records": records, "deviation_percent": deviation}
+        print_json(result | provenance(trained, started))
+        return
+    print_table(score_table(records, deviation, part))
+    say(f"{time.monotonic() - started:.0f} s; every lead with --json.")

@@ -1,0 +1,267 @@
+"""Models side by side: the same windows, scaler, loss, seeds and budget; one table.
+
+A budget is a number of passes over the training windows, or of minutes. Minutes become steps by
+timing a few of them first; what was found is kept in the cache, so that the same comparison on the
+same machine takes the same steps again and gives the same bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stonet import __version__
+from stonet.config import Config, make_config
+from stonet.errors import UsageError
+from stonet.evaluation import evaluate
+from stonet.field import Dataset
+from stonet.metrics import Record
+from stonet.run import Run
+from stonet.sources.room import cache_folder
+from stonet.task import Task
+from stonet.training import Progress, Trainer
+
+PROBE = 8  # steps that are timed
+JUDGED = 20  # times in a budget of minutes that the validation error is looked at
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long every model may train: passes over the data, or minutes of wall time."""
+
+    epochs: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.minutes is None):
+            raise UsageError("Give either a budget in minutes or a number of epochs.")
+
+    def __str__(self) -> str:
+        return f"{self.epochs} epochs" if self.epochs else f"{self.minutes:g} min of wall time"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training: what it cost. Its scores are in the records."""
+
+    model: str
+    seed: int
+    parameters: int
+    steps: int
+    seconds: float  # of the training, closed forms and validation included
+    seconds_per_epoch: float  # one pass over the training windows, without validation
+    peak_mb: float  # memory of the whole process at its highest
+    best_validation: float
+    inductive: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that was found, and what could not be run and why."""
+
+    rows: list[Row]
+    records: list[Record]
+    skipped: dict[str, str]
+    budget: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "budget": self.budget,
+            "rows": [asdict(row) for row in self.rows],
+            "records": self.records,
+            "skipped": self.skipped,
+        }
+
+
+Watch = Callable[[str, int, int], None]  # what is done, how many of how many cells are behind
+
+
+def compare(
+    dataset: Dataset,
+    config: Config,
+    models: Sequence[str],
+    budget: Budget,
+    seeds: Sequence[int] = (0,),
+    watch: Watch = lambda what, done, total: None,
+) -> Comparison:
+    """Train every model with every seed, and score all of them on the test part."""
+    rows: list[Row] = []
+    records: list[Record] = []
+    skipped: dict[str, str] = {}
+    cells = [(model, seed) for model in models for seed in seeds]
+    for number, (model, seed) in enumerate(cells):
+        watch(f"{model}, seed {seed}", number, len(cells))
+        if model in skipped:
+            continue
+        try:
+            row, scores = train_one(dataset, _with(config, model, seed), budget)
+        except UsageError as error:  # this model cannot be asked for that; the others can
+            skipped[model] = str(error)
+            continue
+        rows.append(row)
+        records += scores
+    watch("done", len(cells), len(cells))
+    if not rows:
+        raise UsageError(f"No model could be run: {'; '.join(skipped.values())}")
+    return Comparison(rows, records, skipped, str(budget))
+
+
+def train_one(dataset: Dataset, config: Config, budget: Budget) -> tuple[Row, list[Record]]:
+    """One cell of the comparison."""
+    task = Task.of(dataset, config)
+    if budget.minutes is not None:
+        task = Task.of(dataset, _for_minutes(task, budget.minutes))
+    elif budget.epochs is not None:
+        task = Task.of(dataset, _trained(config, epochs=budget.epochs))
+    _forget_peak()
+    run = Run.untrained(task)
+    trainer, clock = Trainer(run, task), Stopwatch()
+    state = trainer.fit(watch=clock)
+    whole = trainer.windows.batches(trainer.config.batch, trainer.config.run)
+    row = Row(
+        model=config.model,
+        seed=config.train.seed,
+        parameters=sum(p.numel() for p in run.model.parameters()),
+        steps=state.step,
+        seconds=clock.elapsed,
+        seconds_per_epoch=clock.per_step * whole,
+        peak_mb=_peak(),
+        best_validation=state.best,
+        inductive=run.model.inductive,
+    )
+    return row, evaluate(run, task, models={config.model: run.model})
+
+
+class Stopwatch:
+    """Follows a training: how long a step takes, and a look at the validation windows."""
+
+    def __init__(self) -> None:
+        self.started = self.last = time.perf_counter()
+        self.steps: list[float] = []
+        self.judged: list[float] = []
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        (self.steps if progress.validation is None else self.judged).append(now - self.last)
+        self.last = now
+
+    @property
+    def elapsed(self) -> float:
+        return self.last - self.started
+
+    @property
+    def per_step(self) -> float:
+        return float(np.median(self.steps)) if self.steps else 0.0
+
+
+def _for_minutes(task: Task, minutes: float) -> Config:
+    """The configuration with so many steps as fit into the minutes; remembered in the cache."""
+    note = cache_folder() / "compare" / f"{_fingerprint(task, minutes)}.json"
+    if note.is_file():
+        found = json.loads(note.read_text())
+        return _trained(task.config, epochs=int(found["epochs"]), steps=int(found["steps"]))
+    clock = Stopwatch()
+    probe = Task.of(task.dataset, _trained(task.config, epochs=1, steps=PROBE))
+    trainer = Trainer(Run.untrained(probe), probe)
+    trainer.fit(watch=clock)
+    if not clock.steps:  # nothing to train
+        return _trained(task.config, epochs=0)
+    left = 60 * minutes - clock.judged[0] - JUDGED * clock.judged[-1]
+    steps = max(JUDGED, int(left / clock.per_step))
+    whole = trainer.windows.batches(trainer.config.batch, trainer.config.run)
+    each = min(whole, math.ceil(steps / JUDGED))
+    found = {"epochs": max(1, steps // each), "steps": each}
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps(found))
+    return _trained(task.config, **found)
+
+
+def _fingerprint(task: Task, minutes: float) -> str:
+    """What decides how many steps fit: model, data and budget, but not the seed."""
+    config = task.config.model_dump()
+    config["train"].pop("seed")
+    shape = [len(task.nodes), len(task.windows("train", task.stride)), asdict(task.clock)]
+    told = json.dumps([__version__, config, shape, minutes], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+
+def _trained(config: Config, epochs: int, steps: int | None = None) -> Config:
+    """The same for so long, judged by the best validation error on the way, never cut short."""
+    update = {"epochs": epochs, "steps": steps, "patience": max(epochs, 1)}
+    return config.model_copy(update={"train": config.train.model_copy(update=update)})
+
+
+def _with(config: Config, model: str, seed: int) -> Config:
+    values = config.model_dump()
+    values["model"], values["train"]["seed"] = model, seed
+    return make_config(values)
+
+
+def _forget_peak() -> None:
+    """Start to count the peak memory anew, as far as the system lets us (Linux)."""
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # give back what earlier models left
+        Path("/proc/self/clear_refs").write_text("5")
+    except (OSError, AttributeError):
+        pass
+
+
+def _peak() -> float:
+    """The process's highest memory in MB since then."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1e3
+    except OSError:
+        pass
+    import resource  # not on Windows
+
+    scale = 1e6 if sys.platform == "darwin" else 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+
+
+def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]]:
+    """One line for each model, best first: means and spreads over the seeds."""
+    lines = []
+    channel = _overall(comparison.records)
+    for model in dict.fromkeys(row.model for row in comparison.rows):
+        rows = [row for row in comparison.rows if row.model == model]
+        line: dict[str, Any] = {"model": model, "points": points, "seeds": len(rows)}
+        for metric in ("mae", "rmse", "mape", "bias"):
+            values = [
+                r["value"]
+                for r in comparison.records
+                if (r["model"], r["points"], r["channel"], r["lead"], r["metric"])
+                == (model, points, channel, "all", metric)
+                and r["value"] is not None
+            ]
+            line[metric] = float(np.mean(values)) if values else None
+            line[f"{metric}_std"] = float(np.std(values)) if len(values) > 1 else None
+        line["parameters"] = rows[0].parameters
+        line["steps"] = rows[0].steps
+        for cost in ("seconds", "seconds_per_epoch", "peak_mb"):
+            line[cost] = float(np.mean([getattr(row, cost) for row in rows]))
+        lines.append(line)
+    floor = next((line["mae"] for line in lines if line["model"] == "persistence"), None)
+    for line in lines:
+        known = floor and line["mae"] is not None
+        line["skill"] = 1 - line["mae"] / floor if known else None
+    return sorted(lines, key=lambda line: math.inf if line["mae"] is None else line["mae"])
+
+
+def _overall(records: list[Record]) -> str:
+    channels = dict.fromkeys(str(r["channel"]) for r in records)
+    return "all" if "all" in channels else next(iter(channels))

@@ -1,0 +1,198 @@
+"""What the published rivals share: nodes on a graph, regular steps in, the trained steps out.
+
+They know neither gaps, nor other times, nor other places. So that they can be asked the same
+questions as STONet: gaps in the past are filled in time and from neighbours, times between the
+steps are interpolated, and a place that is no node gets the mean of its nearest nodes' forecasts.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from stonet.clock import DAY, YEAR, Clock
+from stonet.config import Config
+from stonet.errors import UsageError
+from stonet.forecaster import Forecaster, Lesson, Output, Scene
+from stonet.geometry import Points
+from stonet.linear import LinearBase, Look, between_leads, on_regular_lags
+from stonet.neighbours import own_nodes
+from stonet.rivals.sparse import Operator, adjacency, random_walk
+from stonet.stencil import Stencil, make_stencil
+from stonet.windows import Batch, Windows
+
+NEAR = 4  # nodes whose forecasts are averaged where a query is no node
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A rival's own operators, and the mean over neighbours that fills silent nodes."""
+
+    own: Any
+    mean: Operator
+
+
+@dataclass(frozen=True)
+class Links:
+    """Which node a query is, or else its nearest nodes and their weights."""
+
+    own: Int[Tensor, " query"]  # number of nodes where it is none
+    near: Int[Tensor, "query near"]
+    weight: Float[Tensor, "query near"]
+    stencil: Stencil | None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a rival sees; channels first, then the calendar's features, the same at all nodes."""
+
+    past: Float[Tensor, "batch past node feature"]  # oldest first, no gaps
+    clock: Float[Tensor, "batch future extra"]  # the calendar at the leads 1, 2, ..., horizon
+    channels: int
+
+    @property
+    def last(self) -> Float[Tensor, "batch node channel"]:
+        """The values at the issue time."""
+        return self.past[:, -1, :, : self.channels]
+
+
+class GridForecaster(Forecaster):
+    """A rival: subclasses say what their graph is (`operators`) and how they forecast (`roll`).
+
+    Args:
+        config: its section `rival`; `rival.base` lets it correct a base, as STONet does.
+        clock: the data's step, past and horizon.
+        channels: of the field.
+        nodes: the training points.
+    """
+
+    lr = 5e-3
+
+    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+        super().__init__()
+        self.rival, self.clock, self.channels, self.nodes = config.rival, clock, channels, nodes
+        self.extra = 2 * clock.features  # sine and cosine of the time of day and of the year
+        base = config.rival.base
+        self.base = None if base == "none" else LinearBase(clock, channels, base)
+
+    @abstractmethod
+    def operators(self, nodes: Points) -> Any:
+        """What the rival's layers need of the graph of these nodes."""
+
+    @abstractmethod
+    def roll(
+        self, inputs: Inputs, operators: Any, lesson: Lesson | None
+    ) -> Float[Tensor, "batch future node channel"]:
+        """The forecast at the nodes and the trained leads; a lesson shows labels in training."""
+
+    def graph(self, nodes: Points) -> Graph:
+        if not self.inductive and nodes != self.nodes:
+            raise UsageError(
+                f"{type(self).__name__} has weights for each of its {len(self.nodes)} training "
+                "points, in their order, and cannot take others."
+            )
+        mean = random_walk(adjacency(nodes, self.rival.neighbours))
+        return Graph(self.operators(nodes), Operator.of(mean, *self._where))
+
+    def links(self, nodes: Points, queries: Points) -> Links:
+        near = min(NEAR, len(nodes))
+        distance, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+        distance, index = (a.reshape(len(queries), near) for a in (distance, index))
+        weight = 1.0 / np.maximum(distance, 1e-9) ** 2
+        stencil = None
+        if self.base is not None:
+            stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
+        return Links(
+            torch.from_numpy(own_nodes(queries, nodes)),
+            torch.from_numpy(index),
+            torch.from_numpy(weight / weight.sum(1, keepdims=True)).to(*self._where),
+            stencil,
+        )
+
+    def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "batch knot node channel"]:
+        """The forecast at the nodes: leads 0 (the last value), 1, ..., horizon."""
+        return self._roll(batch, scene, None)
+
+    def decode(
+        self, encoded: Float[Tensor, "batch knot node channel"], batch: Batch, scene: Scene
+    ) -> Float[Tensor, "batch future query channel"]:
+        """The same at any time and place."""
+        links: Links = scene.links
+        between = between_leads(batch.lead.to(encoded.dtype), self.clock.horizon)
+        asked = torch.einsum("btl,blnc->btnc", between.expand(len(encoded), -1, -1), encoded)
+        around = (asked[:, :, links.near] * links.weight[..., None]).sum(3)
+        nodes = asked.shape[2]
+        mine = asked[:, :, links.own.clamp(max=nodes - 1)]
+        forecast = torch.where((links.own < nodes)[:, None], mine, around)
+        if self.base is None or links.stencil is None:
+            return forecast
+        look = self.base.look(batch, links.stencil)
+        return self.base.forecast(look, batch) + self.base.scale(look, batch) * forecast
+
+    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
+        encoded = self._roll(batch, scene, lesson)
+        return Output(self.decode(encoded, batch, scene))
+
+    def _roll(
+        self, batch: Batch, scene: Scene, lesson: Lesson | None
+    ) -> Float[Tensor, "batch knot node channel"]:
+        graph: Graph = scene.graph
+        inputs = self._inputs(batch, graph)
+        if lesson is not None:
+            lesson = self._usable(lesson, batch, scene)
+        forecast = self.roll(inputs, graph.own, lesson)
+        now = inputs.last if self.base is None else torch.zeros_like(inputs.last)
+        return torch.cat([now[:, None], forecast], dim=1)
+
+    def _inputs(self, batch: Batch, graph: Graph) -> Inputs:
+        """Regular, without gaps; silent nodes take their neighbours' mean, in every channel."""
+        values, known = on_regular_lags(batch, self.clock)  # newest first
+        if known is not None:
+            weight = known.to(values.dtype)[:, None].expand_as(values)
+            sums, counts = (
+                graph.mean((a * weight).permute(2, 0, 1, 3).contiguous()).permute(1, 2, 0, 3)
+                for a in (values, torch.ones_like(values))
+            )
+            values = torch.where(known[:, None], values, sums / counts.clamp(min=1e-6))
+        past = values.flip(1)
+        steps = torch.arange(1 - self.clock.past, self.clock.horizon + 1, device=past.device)
+        clock = self._calendar(batch, steps.to(past.dtype))
+        here = clock[:, : self.clock.past, None].expand(-1, -1, past.shape[2], -1)
+        return Inputs(torch.cat([past, here], -1), clock[:, self.clock.past :], self.channels)
+
+    def _calendar(
+        self, batch: Batch, steps: Float[Tensor, " step"]
+    ) -> Float[Tensor, "batch step extra"]:
+        """Sine and cosine of the time of year and of day, so many steps from the issue time."""
+        periods = torch.tensor([YEAR, DAY], device=steps.device, dtype=torch.float64)
+        turn = steps.double()[:, None] * self.clock.step / periods  # step period
+        phase = batch.issue_time.double()[:, None] + turn[None, :, : self.clock.features]
+        angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+    def _usable(self, lesson: Lesson, batch: Batch, scene: Scene) -> Lesson | None:
+        """The labels at the trained leads, as what is left over where the rival corrects a base."""
+        regular = torch.arange(1, self.clock.horizon + 1, device=batch.lead.device)
+        if batch.lead.shape[1] != len(regular) or (batch.lead - regular).abs().max() > 1e-3:
+            return None
+        if self.base is None:
+            return lesson
+        look: Look = self.base.look(batch, scene.links.stencil)
+        base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
+        return replace(lesson, target=(lesson.target - base) / scale)
+
+    def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        if self.base is not None:
+            self.base.fit(train, validation, nodes)
+
+    @property
+    def _where(self) -> tuple[torch.device, torch.dtype]:
+        weight = next(self.parameters())
+        return weight.device, weight.dtype
