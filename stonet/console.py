@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -75,6 +83,28 @@ def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
 
         def watch(done: int, total: int, note: str = "") -> None:
             progress.update(bar, completed=done, total=total, note=note)
+
+        yield watch
+
+
+@contextmanager
+def bytes_bar(quiet: bool) -> Iterator[Any]:
+    """A bar for files that are fetched or verified: watch(name, bytes, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, disable=quiet) as progress:
+        bars: dict[str, Any] = {}
+
+        def watch(name: str, done: int, total: int | None) -> None:
+            if name not in bars:
+                bars[name] = progress.add_task(name, total=total)
+            progress.update(bars[name], completed=done, total=total)
 
         yield watch
 

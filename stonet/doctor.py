@@ -132,6 +132,12 @@ def _graph(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> Ite
             exam.names(alone),
             "They are forecast from their own past and the next station.",
         )
+    elif len(points) > 1:
+        yield Finding(
+            "ok",
+            f"Within {kilometres(points, radius)}, the suggested radius, lie {degree.min()} to "
+            f"{degree.max()} stations, {degree.mean():.0f} on average; none is isolated.",
+        )
     if len(points) > COMFORTABLE:
         yield Finding(
             "note",

@@ -17,10 +17,9 @@ from stonet.rivals.floors import LinearForecaster, no_daily
 from stonet.run import Run
 from stonet.task import Task
 from stonet.training import in_batches
-from stonet.zoo import build_model
+from stonet.zoo import FLOORS, build_model
 
 BATCH = 8
-FLOORS = ("persistence", "daily", "climatology", "linear")
 ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
 Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]

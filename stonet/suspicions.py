@@ -33,6 +33,7 @@ SPELLINGS = {
 NEVER_NEGATIVE = {"precipitation": 0.001, "wind speed": 0.001, "radiation": 0.02, "humidity": 0.001}
 NEIGHBOURS = 8  # with which a station is compared
 UNLIKE = 8.0  # robust deviations from the neighbours
+MANY = 5_000  # points from which on they are a grid rather than stations
 FAR = 5.0  # times the usual distance to the next station
 
 
@@ -262,7 +263,7 @@ def spacing(points: Points) -> tuple[Float64[np.ndarray, " node"], float]:
 def _misplaced(exam: Exam, nodes: Int64[np.ndarray, " node"]) -> Iterator[Finding]:
     """Stations far from all others, which would lie among them with a slip of the pen undone."""
     points = exam.field.points.take(nodes)
-    if len(points) < 5:
+    if len(points) < 5 or len(points) > MANY:  # nobody writes so many positions by hand
         return
     tree, (apart, usual) = cKDTree(points.embedded), spacing(points)
     far = np.flatnonzero(apart > FAR * usual)

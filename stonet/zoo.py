@@ -30,6 +30,7 @@ MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
     "gcgru": GCGRU,
     "tgcn": TGCN,
 }
+FLOORS = ("persistence", "daily", "climatology", "linear")  # which every model must beat
 
 
 def build_model(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:

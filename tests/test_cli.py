@@ -137,7 +137,8 @@ def test_evaluate_gives_tidy_records(place: Path, stonet: Shell) -> None:
     fields = ["dataset", "model", "points", "channel", "lead", "metric", "value", "seed"]
     assert all(list(record) == fields for record in told["records"])
     columns = {name: {record[name] for record in told["records"]} for name in fields}
-    assert columns["model"] == {"stonet", "persistence"} and columns["points"] == {"seen"}
+    assert columns["model"] == {"stonet", "persistence", "climatology", "linear"}
+    assert columns["points"] == {"seen"}
     assert columns["lead"] == {"all", 1, 2, 3, 4} and columns["channel"] == {"t2m"}
     assert columns["metric"] == {"mae", "rmse", "mape", "bias"}
     assert told["deviation_percent"] is None and told["config"]["model"] == "stonet"

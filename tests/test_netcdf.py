@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stonet.errors import DataError
 from stonet.field import Field
 from stonet.geometry import Points
-from stonet.sources import read
+from stonet.sources import probe, read
 
 ENGINES = [("h5netcdf", "NETCDF4"), ("scipy", "NETCDF3_CLASSIC"), ("scipy", "NETCDF3_64BIT")]
 
@@ -26,10 +26,9 @@ def field(calendar: bool = True) -> Field:
     return Field(values, 10**9 * np.arange(5), points, calendar=calendar)
 
 
-@pytest.fixture
-def good(tmp_path):
-    field().to_netcdf(str(tmp_path / "good.nc"))
-    return tmp_path / "good.nc"
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(probe, "PATIENCE", 3.0)
 
 
 # Formats
@@ -217,10 +216,7 @@ def test_a_truncated_file_is_refused(tmp_path, engine, version):
             read(tmp_path / "good.nc")
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 10**9), st.integers(1, 6))
-def test_changed_bytes_give_a_field_or_an_error_in_words(tmp_path_factory, seed, count):
-    folder = tmp_path_factory.getbasetemp()
+def check_mutant(folder, seed: int, count: int) -> None:
     if not (folder / "whole.nc").exists():
         field().to_netcdf(str(folder / "whole.nc"))
     content = bytearray((folder / "whole.nc").read_bytes())
@@ -231,6 +227,22 @@ def test_changed_bytes_give_a_field_or_an_error_in_words(tmp_path_factory, seed,
         assert isinstance(read(folder / "mutant.nc"), Field)
     except DataError as error:
         assert "mutant.nc" in str(error)
+
+
+MUTATIONS = given(st.integers(0, 10**9), st.integers(1, 6))
+
+
+@settings(max_examples=20)
+@MUTATIONS
+def test_changed_bytes_give_a_field_or_an_error_in_words(tmp_path_factory, seed, count):
+    check_mutant(tmp_path_factory.getbasetemp(), seed, count)
+
+
+@pytest.mark.long
+@settings(max_examples=3000)
+@MUTATIONS
+def test_changed_bytes_give_a_field_or_an_error_in_words_thousands(tmp_path_factory, seed, count):
+    check_mutant(tmp_path_factory.getbasetemp(), seed, count)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,7 @@ def stations(seed: int = 0, count: int = 3, frames: int = 6) -> Field:
     names = tuple(f"Zürich {i}" for i in range(count))
     points = Points(generator.uniform(-85, 85, (count, 2)), "sphere", names)
     sites = {"altitude": generator.uniform(0, 4000, count)}
-    return Field(
-        values, times.astype(int), points, ("t", "rain"), units=("K", "mm"), sites=sites
-    )
+    return Field(values, times.astype(int), points, ("t", "rain"), units=("K", "mm"), sites=sites)
 
 
 def rows(field: Field) -> tuple[np.ndarray, np.ndarray]:

@@ -142,8 +142,11 @@ def test_without_names_each_position_is_a_station(tmp_path, expected):
 
 
 def test_names_keep_their_zeros_and_numbers_their_order(tmp_path):
-    rows = [f"{name},2019-01-0{day},{i},1,{i}" for i, name in enumerate(("10", "007", "9"))
-            for day in (1, 2)]
+    rows = [
+        f"{name},2019-01-0{day},{i},1,{i}"
+        for i, name in enumerate(("10", "007", "9"))
+        for day in (1, 2)
+    ]
     (tmp_path / "t.csv").write_text("id,time,lat,lon,v\n" + "\n".join(rows))
     assert read(tmp_path / "t.csv").points.names == ("007", "9", "10")
 
@@ -193,9 +196,7 @@ def test_text_is_a_label_or_an_error(tmp_path):
         read(tmp_path / "t.csv", variables="sky")
 
 
-@pytest.mark.parametrize(
-    ("duplicates", "result"), [("mean", 3.0), ("first", 1.0), ("last", 5.0)]
-)
+@pytest.mark.parametrize(("duplicates", "result"), [("mean", 3.0), ("first", 1.0), ("last", 5.0)])
 def test_a_cell_given_twice(tmp_path, duplicates, result):
     head = "station,time,lat,lon,v\na,2019-01-01,1,2,1\na,2019-01-02,1,2,7\n"
     (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1,2,7\n")
@@ -217,13 +218,13 @@ def test_a_station_stays_where_it_is(tmp_path):
         read(tmp_path / "t.csv")
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(
             st.sampled_from("abcd"),
             st.integers(0, 30),
-            st.none() | st.floats(-1e30, 1e30, width=32),
+            st.none() | st.floats(-(2.0**99), 2.0**99, width=32).filter(lambda v: v != -9999),
         ),
         min_size=1,
         unique_by=lambda row: row[:2],

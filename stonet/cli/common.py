@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from pathlib import Path
@@ -90,14 +91,23 @@ def sources_of(data: str, config: ReadConfig) -> Any:
     return open_data(data, config).episodes[0] if data in DATASETS else data
 
 
-def open_data(data: str, config: ReadConfig) -> Dataset:
-    """A data set by its name, or a file, folder or pattern; narrowed to what is asked for."""
+def open_data(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
+    """A data set by its name, or a file, folder or pattern; narrowed to what is asked for.
+
+    `inductive` asks for the form with unseen points where a data set has two.
+    """
     from stonet.datasets import DATASETS, open_dataset
     from stonet.field import Dataset
     from stonet.sources import narrow, read_with
 
     if data in DATASETS:
-        return narrow(open_dataset(data), config)
+        offered = inspect.signature(DATASETS[data].open).parameters
+        options: dict[str, Any] = (
+            {"inductive": True} if inductive and "inductive" in offered else {}
+        )
+        if config.variables and "variables" in offered:
+            options["variables"] = config.variables  # spares reading the others
+        return narrow(open_dataset(data, **options), config)
     looks_like_a_name = "/" not in data and "*" not in data and Path(data).suffix == ""
     if looks_like_a_name and not Path(data).exists():
         raise unknown_name("file or data set", data, DATASETS)

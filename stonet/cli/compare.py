@@ -82,7 +82,7 @@ def compare(
         out.mkdir(parents=True, exist_ok=True)
     extra = reading(variables, bbox, start, stop, points, every, timezone, stations)
     config = load_config(preset, None, [*(settings or []), *extra])
-    dataset = hold_out(open_data(data, config.read), config.data.unseen)
+    dataset = hold_out(open_data(data, config.read, inductive), config.data.unseen)
     if inductive and not dataset.unseen:
         dataset = hold_out(dataset, UNSEEN)
     elif not inductive:

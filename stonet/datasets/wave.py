@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from stonet.datasets.cards import Card
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.geometry import Points, morton_order
@@ -27,6 +28,20 @@ DROPPED = 10  # frames before the first one kept, while the membrane is still fl
 RISE = 8.0  # frames in which every source comes up from zero, so that the start is smooth
 LOAD = 0.045  # ∬ dt² v of a source at its strongest: sets the range of u, about [-.07, .40]
 SEED = 2022
+
+CARD = Card(
+    name="wave",
+    title="Wave: a membrane on the unit square, pushed by hidden sources",
+    kind="simulated, without noise",
+    source="stonet/datasets/wave.py, deterministic by seed",
+    page="https://arxiv.org/abs/2004.06243",
+    licence="Apache-2.0",
+    channels="`u` (1)",
+    shape="100 episodes of 200 x 1024 x 1",
+    step="1 ms",
+    period="no calendar",
+    split="by episode, 70/10/20; 512 points for training and 512 unseen",
+)
 
 
 def laplacian(u: Float64[np.ndarray, "sequence y x"]) -> Float64[np.ndarray, "sequence y x"]:

@@ -81,9 +81,8 @@ class AGCRN(GridForecaster):
         self.embedding = nn.Parameter(torch.randn(len(nodes), embedding))
         self.layers = nn.ModuleList(AdaptiveGRU(i, hidden, order, embedding) for i in inputs)
         self.readout = nn.Linear(hidden, clock.horizon * channels)
-        if self.base is not None:
-            nn.init.zeros_(self.readout.weight)  # training starts from the base
-            nn.init.zeros_(self.readout.bias)
+        nn.init.zeros_(self.readout.bias)
+        nn.init.zeros_(self.readout.weight)  # training starts from the mean, or from the base
 
     def operators(self, nodes: Points) -> None:
         """The graph is learned, not given."""

@@ -10,8 +10,8 @@ which steps and which nodes matter:
 where . is element by element, and each softmax sums to 1 over what is then summed up.
 
 Deviations: those of MSTGCN; one block of 64 features (the paper: two). As in the authors' code, the
-steps' attention acts through S only; unlike there, S multiplies all T_k on the side the paper
-writes it on.
+steps' attention acts through S only. S is taken times N, so that attention which prefers no node is
+MSTGCN; otherwise g begins 1/N times too small, and little is learned through it.
 
 V_s and b_s have N² entries each and S is N x N for every sample: V_s sig(...) alone costs N³
 multiplications for a sample, 0.13 billion for 512 nodes and 8.6 billion for 2048. T_k . S is as
@@ -37,7 +37,7 @@ Filters = Float[Tensor, "order target source"]  # T_0, T_1, ... of the scaled La
 
 
 class Attention(nn.Module):
-    """S of a sample, from its states at all nodes and steps."""
+    """N S of each sample, from its states at all nodes and steps."""
 
     def __init__(self, nodes: int, steps: int, features: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Attention(nn.Module):
         left = torch.einsum("nbtf,t->nbf", x, self.w1) @ self.w2  # node batch time
         scores = torch.einsum("nbt,mbt->nbm", left, x @ self.w3) + self.bs[:, None]
         mixed = self.vs @ torch.sigmoid(scores).flatten(1)  # all samples in one product
-        return torch.softmax(mixed.view(scores.shape), dim=2)
+        return len(x) * torch.softmax(mixed.view(scores.shape), dim=2)
 
     def over_steps(self, x: States) -> Float[Tensor, "batch source target"]:
         """E: how much of each step goes into which."""

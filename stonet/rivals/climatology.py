@@ -140,8 +140,8 @@ def _nearest(
 ) -> tuple[Int64[np.ndarray, "query near"], Float64[np.ndarray, "query near"]]:
     """The nearest nodes and weights that sum to 1; a query that is a node has that one alone."""
     near = min(most, len(nodes))
-    distance, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    distance, index = (a.reshape(len(queries), near) for a in (distance, index))
+    found = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+    distance, index = (np.asarray(a).reshape(len(queries), near) for a in found)
     weight = 1.0 / np.maximum(distance, 1e-9) ** 2
     own = own_nodes(queries, nodes)
     itself = own < len(nodes)

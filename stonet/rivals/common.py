@@ -103,8 +103,8 @@ class GridForecaster(Forecaster):
 
     def links(self, nodes: Points, queries: Points) -> Links:
         near = min(NEAR, len(nodes))
-        distance, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-        distance, index = (a.reshape(len(queries), near) for a in (distance, index))
+        found = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+        distance, index = (np.reshape(a, (len(queries), near)) for a in found)
         weight = 1.0 / np.maximum(distance, 1e-9) ** 2
         stencil = None
         if self.base is not None:

@@ -78,12 +78,19 @@ class Surroundings:
         turned.sort_indices()
         order = torch.from_numpy(turned.data.astype(np.int64)).to(device)
         zero = csr_array((np.zeros(near.size), near.ravel(), start), shape=matrix.shape)
-        described = (
-            torch.from_numpy(a).to(device, dtype)
-            for a in (frame.position(points), offset / frame.reach, distance / frame.reach, share)
+        lengths = np.concatenate([offset, distance[..., None]], axis=-1) / frame.reach
+        way, place, part = (
+            torch.from_numpy(a).to(device, dtype) for a in (lengths, frame.position(points), share)
         )
-        where = torch.from_numpy(near).to(device)
-        return Surroundings(where, *described, Operator.of(zero, device, dtype), order)
+        return Surroundings(
+            near=torch.from_numpy(near).to(device),
+            position=place,
+            offset=way[..., :2],
+            distance=way[..., 2],
+            share=part,
+            pattern=Operator.of(zero, device, dtype),
+            turned=order,
+        )
 
 
 def horizon(
@@ -142,7 +149,8 @@ class WeightedSum:
     weight: Float[Tensor, "node near"]
 
     def __call__(self, x: Float[Tensor, "node ..."]) -> Float[Tensor, "node ..."]:
-        flat = _Sum.apply(x.reshape(len(x), -1), self.weight.flatten(), self.surroundings)
+        flat, weight = x.reshape(len(x), -1), self.weight.flatten()
+        flat = _Sum.apply(flat, weight, self.surroundings)  # type: ignore[no-untyped-call]
         return flat.view(x.shape)
 
 
@@ -156,7 +164,7 @@ class _Sum(torch.autograd.Function):
         return _filled(surroundings.pattern.matrix, weight) @ x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         pattern, turned = ctx.surroundings.pattern, ctx.surroundings.turned
         gradient = gradient.contiguous()

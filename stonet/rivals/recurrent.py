@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -148,7 +148,8 @@ class Stack:
     """Cells one upon the other, prepared for one forecast."""
 
     def __init__(self, cells: nn.ModuleList, operators: Any) -> None:
-        self.cells = [(cell, cell.prepare(operators)) for cell in cells]
+        own = cast(Iterable[Cell], cells)
+        self.cells = [(cell, cell.prepare(operators)) for cell in own]
 
     def __call__(
         self, x: Float[Tensor, "node batch feature"], states: Sequence[State]

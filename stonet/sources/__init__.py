@@ -118,6 +118,12 @@ def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[Content]:
         except NoValues as error:
             without.append(error)
     if without and not found:
+        have = sorted({name for error in without for name in error.have})
+        if len(paths) > 1 and have:
+            raise UsageError(
+                f"No variable {', '.join(map(repr, config.variables))} in the data; there are: "
+                f"{', '.join(have)}."
+            )
         raise without[0]
     if without:
         note = f"{len(without)} of {len(paths)} files are left out. {without[0]}"

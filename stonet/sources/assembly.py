@@ -18,7 +18,7 @@ from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
 from stonet.geometry import Points, curve_order
 from stonet.sources.content import Content, nothing_left, with_levels
-from stonet.sources.room import Room
+from stonet.sources.room import Room, memory_budget
 
 BLOCK = 2**24  # cells read at a time
 SENTINEL = -9999.0  # means "not observed" to nearly everyone who writes it
@@ -95,7 +95,7 @@ class Canvas:
         rows = np.searchsorted(self.times, _in_bins(part.times, self.config))
         columns = [self.channels.index(name) for name in part.channels]
         every = columns == list(range(len(self.channels)))
-        length = max(1, BLOCK // max(1, len(part.points) * len(part.channels)))
+        length = max(1, _cells() // max(1, len(part.points) * len(part.channels)))
         for start in range(0, len(rows), length):
             stop = min(start + length, len(rows))
             block = self._cleaned(np.asarray(part.frames(start, stop), np.float32), part, start)
@@ -198,6 +198,11 @@ class Canvas:
             how = {"refuse": "equal, merged"}.get(self.config.duplicates, self.config.duplicates)
             told.append(f"{self.repeated} values were given more than once ({how}).")
         return told
+
+
+def _cells() -> int:
+    """Cells read at a time: fewer where the memory budget is small."""
+    return max(2**16, min(BLOCK, memory_budget() // 32))
 
 
 def _in_bins(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np.ndarray, " time"]:
@@ -328,7 +333,7 @@ def _distinct(
 def _alive(field: Field, contents: Sequence[Content]) -> Field:
     """Without the points that were never observed, such as a land data set's sea."""
     alive = np.zeros(len(field.points), dtype=bool)
-    length = max(1, BLOCK // max(1, field.mask[0].size))  # type: ignore[index]
+    length = max(1, _cells() // max(1, field.mask[0].size))  # type: ignore[index]
     for start in range(0, len(field.times), length):
         alive |= field.observed[start : start + length].any((0, 2))
         if alive.all():

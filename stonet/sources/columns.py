@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,8 @@ def find_columns(names: Sequence[str], sample: pd.DataFrame | None, config: Read
     wanted = {name for name in free if {name, split_unit(name)[0]} & set(config.variables)}
     altitude = find([name for name in free if name not in wanted], "altitude")
     rest = [name for name in free if name not in (station, altitude) and is_named(name)]
-    spare = [name for name in rest if name not in wanted and _is_spare(name, names)]
+    plane = {"x", "y"} <= {_key(name) for name in names}
+    spare = {name: None for name in rest if name not in wanted and _is_spare(name, plane)}
     values = channels([name for name in rest if name not in spare])
     if config.variables:
         values = {name: told for name, told in values.items() if name in wanted}
@@ -120,12 +122,15 @@ def find_columns(names: Sequence[str], sample: pd.DataFrame | None, config: Read
 
 def find(names: Sequence[str], role: str) -> str | None:
     """The column for a role: the first alias that occurs; as written, or else in any spelling."""
+    keys: dict[str, str] = {}
+    for name in names:
+        keys.setdefault(_key(name), name)
+    exact = set(names)
     for alias in ROLES[role]:
-        if alias in names:
+        if alias in exact:
             return alias
-        same = [name for name in names if squashed(split_unit(name)[0]) == squashed(alias)]
-        if same:
-            return same[0]
+        if squashed(alias) in keys:
+            return keys[squashed(alias)]
     return None
 
 
@@ -171,9 +176,18 @@ def split_unit(name: str) -> tuple[str, str]:
     return (match[1], match[2].strip() or "1") if match else (name.strip(), "1")
 
 
+@lru_cache(maxsize=2**14)
 def squashed(name: str) -> str:
     """'Station ID', 'station_id' and 'StationId' alike."""
     return re.sub(r"[\W_]", "", name.casefold())
+
+
+@lru_cache(maxsize=2**14)
+def _key(name: str) -> str:
+    return squashed(split_unit(name)[0])
+
+
+KNOWN = frozenset(squashed(a) for role, names in ROLES.items() for a in names if role != "altitude")
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
@@ -206,17 +220,10 @@ def is_named(name: str) -> bool:
     return bool(name.strip()) and not re.fullmatch(r"Unnamed: \d+|__index_level_\d+__", name)
 
 
-def _is_spare(name: str, names: Sequence[str]) -> bool:
+def _is_spare(name: str, plane: bool) -> bool:
     """Whether a column is another name for a role; one letter is not enough, but x with y is."""
-    key = squashed(split_unit(name)[0])
-    if key in ("x", "y"):
-        return {"x", "y"} <= {squashed(split_unit(other)[0]) for other in names}
-    return len(key) > 1 and any(
-        key == squashed(alias)
-        for role, aliases in ROLES.items()
-        if role != "altitude"
-        for alias in aliases
-    )
+    key = _key(name)
+    return plane if key in ("x", "y") else len(key) > 1 and key in KNOWN
 
 
 def _is_clock(sample: pd.DataFrame | None, name: str) -> bool:

@@ -22,6 +22,10 @@ Index = Int64[np.ndarray, " chosen"]
 class NoValues(DataError):
     """A file with nothing to forecast, such as a table of places: skipped beside other files."""
 
+    def __init__(self, message: str, have: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.have = tuple(have)  # what it holds, where something else was asked for
+
 
 @dataclass(frozen=True)
 class Content:

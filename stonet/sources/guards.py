@@ -23,7 +23,7 @@ from stonet.sources.room import memory_budget, size_label
 # what xarray and the layers below make of a damaged or a foreign file
 FOREIGN = (
     OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, ImportError,
-    ArithmeticError, AssertionError, EOFError, struct.error, zlib.error,
+    ArithmeticError, AssertionError, EOFError, SystemError, struct.error, zlib.error,
 )  # fmt: skip
 # the filters that HDF5 and h5py bring with them; any other one would be loaded from a plugin
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset"}
@@ -119,7 +119,7 @@ def _check_link(group: Any, name: str, where: str, path: Path) -> None:
     parts = [part for part in target.split("/") if part not in ("", ".")]
     node = group.file if target.startswith("/") else group
     for part in parts:  # each component, since one in the middle may leave the file too
-        if not isinstance(node, h5py.Group) or part not in node.id.links:
+        if not isinstance(node, h5py.Group) or not node.id.links.exists(part.encode()):
             raise _leaves(path, where, f"is a link to '{target}', which is not there")
         if node.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
             raise _leaves(path, where, f"is a link over other links ('{target}')")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from stonet.errors import DataError
 from stonet.sources.content import Content
 from stonet.sources.guards import readable, walk_hdf5
 from stonet.sources.probe import check_survivable
-from stonet.sources.xarrays import contents, prepared
+from stonet.sources.xarrays import contents_of_file
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,14 +21,12 @@ CLASSIC = (b"CDF\x01", b"CDF\x02")
 
 
 def read(path: Path, config: ReadConfig) -> list[Content]:
-    """What the file holds; it is opened again for each block of frames, and closed after it."""
+    """What the file holds; it is closed until frames are read, and again after the last one."""
     with readable(path, "NetCDF"):
-        opened = opener(path)
-        with opened() as dataset:
-            return contents(dataset, str(path), config, opened)
+        return contents_of_file(opener(path), str(path), config)
 
 
-def opener(path: Path) -> Callable[[], AbstractContextManager[xr.Dataset]]:
+def opener(path: Path) -> Callable[[], xr.Dataset]:
     """A function that opens the file, after its structure has been checked."""
     import h5py  # type: ignore[import-untyped]
 
@@ -40,7 +38,7 @@ def opener(path: Path) -> Callable[[], AbstractContextManager[xr.Dataset]]:
             "nccopy -k netCDF-4 in.nc out.nc."
         )
     if magic in CLASSIC:
-        return lambda: _opened(path, "scipy")
+        return partial(_opened, path, "scipy")
     if not h5py.is_hdf5(path):
         raise DataError(
             f"'{path}' cannot be read as NetCDF (it starts with {magic!r}). Is it whole, and "
@@ -48,16 +46,10 @@ def opener(path: Path) -> Callable[[], AbstractContextManager[xr.Dataset]]:
         )
     check_survivable(path)
     walk_hdf5(path)
-    return lambda: _opened(path, "h5netcdf")
+    return partial(_opened, path, "h5netcdf")
 
 
-@contextmanager
-def _opened(path: Path, engine: str) -> Iterator[xr.Dataset]:
+def _opened(path: Path, engine: str) -> xr.Dataset:
     import xarray as xr
 
-    with readable(path, "NetCDF"):
-        dataset = xr.open_dataset(path, engine=engine, decode_cf=False, cache=False)
-        try:
-            yield prepared(dataset)
-        finally:
-            dataset.close()
+    return xr.open_dataset(path, engine=engine, decode_cf=False, cache=False)

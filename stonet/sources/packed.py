@@ -6,13 +6,22 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import Protocol, cast, runtime_checkable
 
 from stonet.errors import DataError, UsageError
 
 
+@runtime_checkable
+class Stream(Protocol):
+    """Bytes in their order."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def readline(self, size: int = -1, /) -> bytes: ...
+
+
 @contextmanager
-def unpacked(path: Path) -> Iterator[IO[bytes]]:
+def unpacked(path: Path) -> Iterator[Stream]:
     """The file's bytes, unpacked if its first ones say that it is packed."""
     import bz2
     import gzip
@@ -29,13 +38,13 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
     try:
         if magic.startswith(b"\x1f\x8b"):
             with gzip.open(path, "rb") as gz:
-                yield cast(IO[bytes], gz)
+                yield cast(Stream, gz)
         elif magic.startswith(b"BZh"):
             with bz2.open(path, "rb") as bz:
-                yield cast(IO[bytes], bz)
+                yield cast(Stream, bz)
         elif magic == b"\xfd7zXZ\x00":
             with lzma.open(path, "rb") as xz:
-                yield cast(IO[bytes], xz)
+                yield cast(Stream, xz)
         elif magic.startswith(b"\x28\xb5\x2f\xfd"):
             yield _zstd(path)
         else:
@@ -45,7 +54,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"'{path}' cannot be unpacked ({error}). Is it whole?") from None
 
 
-def _zstd(path: Path) -> IO[bytes]:
+def _zstd(path: Path) -> Stream:
     try:
         import pyarrow as pa
     except ImportError:
@@ -53,4 +62,4 @@ def _zstd(path: Path) -> IO[bytes]:
             f"'{path}' is packed with Zstandard, which needs pyarrow: pip install 'stonet[io]'."
         ) from None
     packed = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
-    return cast(IO[bytes], io.BufferedReader(packed, 2**16))
+    return cast(Stream, io.BufferedReader(packed, 2**16))

@@ -81,18 +81,18 @@ _helpers: list[Helper] = []
 _lock = threading.Lock()
 
 
-def check_survivable(path: Path, patience: float = PATIENCE) -> None:
+def check_survivable(path: Path) -> None:
     """Refuse a file that crashes or hangs HDF5; the same file is looked at only once."""
     about = path.stat()
-    if not _survivable(path, about.st_mtime_ns, about.st_size, patience):
+    if not _survivable(path, about.st_mtime_ns, about.st_size):
         raise DataError(
             f"'{path}' cannot be read: HDF5 crashed on it, or did not come back within "
-            f"{patience:g} s. The file is damaged; copy or download it again."
+            f"{PATIENCE:g} s. The file is damaged; copy or download it again."
         )
 
 
 @lru_cache(4096)
-def _survivable(path: Path, changed: int, size: int, patience: float) -> bool:
+def _survivable(path: Path, changed: int, size: int) -> bool:
     with _lock:
         if _helpers and (
             _helpers[0].owner != os.getpid() or _helpers[0].process.poll() is not None
@@ -106,7 +106,7 @@ def _survivable(path: Path, changed: int, size: int, patience: float) -> bool:
                     f"The process that looks into HDF5 files first ({sys.executable}) did not "
                     "start. Is there memory for it?"
                 )
-        good = _helpers[0].survives(path, patience)
+        good = _helpers[0].survives(path, PATIENCE)
         if not good:
             _forget()
         return good

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -18,6 +16,7 @@ from stonet.sources.axes import carried, find, numbers, places, site_numbers, st
 from stonet.sources.channels import Channel, channels_of, decoded
 from stonet.sources.content import Content
 from stonet.sources.guards import fitting
+from stonet.sources.held import Held
 from stonet.sources.timeline import read_times
 
 if TYPE_CHECKING:
@@ -135,14 +134,9 @@ def _points_in_a_row(
     )
 
 
-def content(
-    rows: Observations,
-    dataset: xr.Dataset,
-    origin: str,
-    config: ReadConfig,
-    opened: Callable[[], AbstractContextManager[xr.Dataset]],
-) -> Content:
+def content(rows: Observations, held: Held, config: ReadConfig) -> Content:
     """The rows as frames. A time that a station tells twice makes a second frame of that time."""
+    dataset, origin = held.dataset, held.origin
     channels, notes = channels_of(dataset, rows.dims, origin, config)
     known = np.flatnonzero((rows.times != MISSING) & (rows.stations >= 0))
     if not len(known):
@@ -154,7 +148,7 @@ def content(
     order = np.argsort(frame, kind="stable")
     bounds = np.searchsorted(frame[order], np.arange(len(frame_times) + 1))
     fitting(4 * len(rows.times) * len(channels), "the observations", origin)
-    columns = cache(lambda: _columns(opened, channels, rows.dims, known))
+    columns = cache(lambda: _columns(held, channels, rows.dims, known))
 
     def frames(start: int, stop: int) -> np.ndarray:
         made = np.full((stop - start, len(rows.points), len(channels)), np.nan, np.float32)
@@ -195,12 +189,12 @@ def _frames(
 
 
 def _columns(
-    opened: Callable[[], AbstractContextManager[xr.Dataset]],
+    held: Held,
     channels: list[Channel],
     dims: tuple[str, ...],
     known: Int64[np.ndarray, " row"],
 ) -> np.ndarray:
-    with opened() as dataset:
+    with held.reading(last=True) as dataset:
         arrays = [
             decoded(dataset[c.variable].isel(c.levels).transpose(*dims)).ravel()[known]
             for c in channels

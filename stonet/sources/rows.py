@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float32, Int64
 from stonet.config import ReadConfig
 from stonet.errors import DataError, ResourceError
 from stonet.geometry import Points
-from stonet.sources.columns import Columns, Table
-from stonet.sources.content import Content
+from stonet.sources.columns import Columns, Table, listed
+from stonet.sources.content import Content, NoValues
 from stonet.sources.numbers import Numbers, to_numbers
 from stonet.sources.places import APART, Place, to_degrees
 from stonet.sources.room import memory_budget, size_label
@@ -115,6 +115,8 @@ def collect(
         raise DataError(f"'{table.origin}' has a header and no rows.")
     moments, calendar, notes = times.finish()
     names, values = numbers.finish()
+    if not names:
+        raise no_numbers(table, tuple(columns.values))
     notes = (*notes, *numbers.notes(columns.values))
     if columns.ignored:
         notes = (*notes, f"Columns not needed are left out: {', '.join(columns.ignored)}.")
@@ -190,6 +192,14 @@ def settled_place(name: str, places: set[Place], origin: str) -> Place:
             "different stations different names."
         )
     return ordered[0]
+
+
+def no_numbers(table: Table, columns: Sequence[str]) -> NoValues:
+    """The error for a table whose columns hold nothing but text."""
+    return NoValues(
+        f"'{table.origin}' holds no numbers to forecast: its columns {listed(columns)} are text or "
+        "empty."
+    )
 
 
 def check_budget(table: Table, size: int) -> None:

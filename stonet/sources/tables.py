@@ -103,11 +103,6 @@ def _arranged(
     notes: tuple[str, ...],
 ) -> Content:
     """Values and places put together."""
-    if not rows.columns:
-        raise NoValues(
-            f"'{table.origin}' holds no numbers to forecast: its columns "
-            f"{listed(list(columns.values))} are text or empty."
-        )
     number = {name: code for code, name in enumerate(rows.stations)}
     points, sites = points_at(table, known, kind, rows.named)
     told = [columns.values[name] for name in rows.columns]
@@ -147,9 +142,10 @@ def _told(
 
 def _check_zone(table: Table, config: ReadConfig) -> None:
     """A zone that stands above the rows (as Open-Meteo writes it) must not be passed over."""
-    zones = [] if table.preamble is None else table.preamble.get("timezone", [])
-    local = [zone for zone in zones if zone not in ("UTC", "GMT", None)]
-    if local and config.timezone is None:
+    if table.preamble is None or "timezone" not in table.preamble or config.timezone:
+        return
+    local = [zone for zone in table.preamble["timezone"].dropna() if zone not in ("UTC", "GMT")]
+    if local:
         raise DataError(
             f"'{table.origin}' says that its times are those of {local[0]}. Give --timezone "
             f"{local[0]}."
@@ -173,7 +169,8 @@ def _no_values(table: Table, columns: Columns, config: ReadConfig) -> DataError:
     names = listed([channel for channel, _ in have]) or "none"
     if config.variables:
         return NoValues(
-            f"'{table.origin}' has no variable {listed(config.variables)}; there are: {names}."
+            f"'{table.origin}' has no variable {listed(config.variables)}; there are: {names}.",
+            [channel for channel, _ in have],
         )
     return DataError(
         f"'{table.origin}' has no column of values beside {listed(columns.used)}; expected at "

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -28,15 +28,16 @@ from stonet.sources.dialect import (
     text_lines,
 )
 from stonet.sources.numbers import MARKS
-from stonet.sources.packed import unpacked
+from stonet.sources.packed import Stream, unpacked
 from stonet.sources.room import memory_budget, size_label
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BLOCK = 2**25  # bytes of text parsed at a time
+BLOCK = 2**24  # bytes of text parsed at a time
 HEAD = 2**17  # bytes that tell the dialect
 LONGEST = 2**20  # bytes of one line
+EMPTY_LINES = 2**19  # of a block; more take long to count and mean nothing
 TEXT_PER_BUDGET = 8  # bytes of text read for each byte of the memory budget
 
 
@@ -76,7 +77,7 @@ class Text(Table):
         with unpacked(self.path) as stream:
             for _ in range(self.above + 1):
                 stream.readline()
-            for line, block in _blocks(stream, self.above + 2, self.path):
+            for line, block in _blocks(stream, self.above + 2, len(self.names), self.path):
                 if first:
                     self.decimal, first = decimal(block, self.separator), False
                 rows = _checked_rows(block, line, self.separator, len(self.names), self.path)
@@ -125,19 +126,13 @@ class Text(Table):
         return frame.mask(frame.isin(MARKS))
 
 
-def _blocks(stream: IO[bytes], line: int, path: Path) -> Iterator[tuple[int, bytes]]:
+def _blocks(stream: Stream, line: int, fields: int, path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole lines, about BLOCK bytes at a time, and the number of the first one."""
     total, most = 0, TEXT_PER_BUDGET * memory_budget()
     while block := stream.read(BLOCK):
         if not block.endswith(b"\n"):
             block += stream.readline(LONGEST)
-        while b'"' in block and block.count(b'"') % 2:  # quoted over several lines
-            more = stream.readline(LONGEST)
-            if not more or len(block) > 2 * BLOCK:
-                raise DataError(
-                    f"'{path}': after line {line} a quotation mark is opened and never closed."
-                )
-            block += more
+        block += _rest_of_quote(stream, block, line, path)
         total += len(block)
         if total > most:
             raise ResourceError(
@@ -149,10 +144,29 @@ def _blocks(stream: IO[bytes], line: int, path: Path) -> Iterator[tuple[int, byt
             raise DataError(f"'{path}' is no CSV table: it holds bytes that are no text.")
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        count = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+        if count > len(block) // fields + EMPTY_LINES:
+            raise DataError(
+                f"'{path}' is no CSV table: after line {line} most lines are empty or too short."
+            )
         if b"#" in block:
             block = re.sub(rb"(?m)^#[^\n]*$", b"", block)
         yield line, block
-        line += int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+        line += count
+
+
+def _rest_of_quote(stream: Stream, block: bytes, line: int, path: Path) -> bytes:
+    """The lines over which a quoted field goes on."""
+    inside, rest = b'"' in block and block.count(b'"') % 2 == 1, bytearray()
+    while inside:
+        more = stream.readline(LONGEST)
+        if not more or len(rest) > LONGEST:
+            raise DataError(
+                f"'{path}': after line {line} a quotation mark is opened and never closed."
+            )
+        rest += more
+        inside = more.count(b'"') % 2 == 0
+    return bytes(rest)
 
 
 def _checked_rows(
@@ -169,7 +183,8 @@ def _checked_rows(
     starts = np.r_[0, ends[:-1] + 1]
     counts = np.diff(np.searchsorted(np.flatnonzero(marks), ends), prepend=0) + 1
     odd, where = np.flatnonzero(counts != fields), np.arange(len(ends))
-    blank = np.array([not block[starts[i] : ends[i]].strip() for i in odd], dtype=bool)
+    ink = np.flatnonzero(text > ord(" ")) if len(odd) else odd
+    blank = np.searchsorted(ink, starts[odd]) == np.searchsorted(ink, ends[odd])
     numbers = np.asarray(np.searchsorted(every, starts) if len(ends) < len(every) else where)
     if not blank.all():
         wrong = odd[~blank]

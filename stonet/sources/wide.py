@@ -13,7 +13,7 @@ from stonet.sources.columns import Columns, Table, listed, split_unit
 from stonet.sources.content import Content, NoValues
 from stonet.sources.numbers import Numbers
 from stonet.sources.places import Place, points_at
-from stonet.sources.rows import check_budget, whole_rows
+from stonet.sources.rows import check_budget, no_numbers, whole_rows
 from stonet.sources.times import Times
 
 
@@ -30,7 +30,8 @@ def wide_content(
     if config.variables and channel not in config.variables:
         raise NoValues(
             f"'{table.origin}' holds '{channel}', one column for each station, and not "
-            f"{listed(config.variables)}."
+            f"{listed(config.variables)}.",
+            (channel,),
         )
     stations = [name for name in table.names if name in places]
     times, numbers = Times(table, columns.time, config, kind == "plane"), Numbers(table, stations)
@@ -46,10 +47,7 @@ def wide_content(
     moments, calendar, assumed = times.finish()
     names, values = numbers.finish()
     if not names:
-        raise NoValues(
-            f"'{table.origin}' holds no numbers to forecast: its columns {listed(stations)} are "
-            "text or empty."
-        )
+        raise no_numbers(table, stations)
     points, sites = points_at(table, {name: places[name] for name in names}, kind)
     return Content(
         origin=table.origin,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,26 +27,31 @@ from stonet.sources.axes import (
 from stonet.sources.channels import Channel, channels_of, decoded
 from stonet.sources.content import Content, inside_box
 from stonet.sources.guards import fitting, readable
+from stonet.sources.held import Held
 from stonet.sources.timeline import Timeline, check_calendars, timeline
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Opener = Callable[[], AbstractContextManager["xr.Dataset"]]
 POINT_BYTES = 200  # of one point: coordinates, unit vector, name
 
 
-def contents(
-    source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig, opened: Opener | None = None
-) -> list[Content]:
-    """What the data set holds. `opened` opens it again whenever frames are read."""
+def contents(source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig) -> list[Content]:
+    """What an object in memory, or one that somebody opened, holds."""
     with readable(origin, "a data set"):
         dataset = prepared(source)
-        again = opened or (lambda: nullcontext(dataset))
-        observations = ragged.observations(dataset, origin, config)
-        if observations is not None:
-            return [ragged.content(observations, dataset, origin, config, again)]
-        return [_content(dataset, origin, config, again)]
+        return [_content(dataset, Held(origin, lambda: dataset, closing=False), config)]
+
+
+def contents_of_file(
+    opened: Callable[[], xr.Dataset], origin: str, config: ReadConfig
+) -> list[Content]:
+    """What the file holds that `opened` opens."""
+    held = Held(origin, lambda: prepared(opened()))
+    try:
+        return [_content(held.dataset, held, config)]
+    finally:
+        held.close()
 
 
 def prepared(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
@@ -60,7 +64,11 @@ def prepared(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
     return xr.decode_cf(source, decode_timedelta=False)
 
 
-def _content(dataset: xr.Dataset, origin: str, config: ReadConfig, opened: Opener) -> Content:
+def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> Content:
+    observations = ragged.observations(dataset, held.origin, config)
+    if observations is not None:
+        return ragged.content(observations, held, config)
+    origin = held.origin
     kind, first, second = places(dataset, config.geometry)
     frames = timeline(dataset, origin)
     space = tuple(map(str, dict.fromkeys(dataset[first].dims + dataset[second].dims)))
@@ -85,7 +93,7 @@ def _content(dataset: xr.Dataset, origin: str, config: ReadConfig, opened: Opene
         points=Points(coordinates, cast(Kind, kind), names),
         channels=tuple(channel.name for channel in channels),
         units=tuple(channel.unit for channel in channels),
-        frames=lambda start, stop: _read(block, opened, start, stop),
+        frames=lambda start, stop: _read(block, held, start, stop),
         calendar=frames.calendar,
         named=bool(names),
         grid=grid,
@@ -171,10 +179,10 @@ class Block:
     nodes: int
 
 
-def _read(block: Block, opened: Opener, start: int, stop: int) -> np.ndarray:
+def _read(block: Block, held: Held, start: int, stop: int) -> np.ndarray:
     """(time, node, channel) as float32, NaN where missing; only these frames are read."""
     made = np.empty((stop - start, block.nodes, len(block.channels)), np.float32)
-    with opened() as dataset:
+    with held.reading(last=stop == len(block.frames.times)) as dataset:
         for variable in dict.fromkeys(channel.variable for channel in block.channels):
             columns = [i for i, c in enumerate(block.channels) if c.variable == variable]
             levels = [block.channels[i].levels for i in columns]

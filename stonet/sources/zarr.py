@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from stonet.errors import DataError, UsageError
 from stonet.sources.content import Content
 from stonet.sources.guards import readable
 from stonet.sources.stores import check_store
-from stonet.sources.xarrays import contents, prepared
+from stonet.sources.xarrays import contents_of_file
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,23 +27,12 @@ def read(path: Path, config: ReadConfig) -> list[Content]:
     with readable(path, "Zarr"):
         whole = path.resolve()
         consolidated = check_store(whole)
-        with _opened(whole, path, consolidated) as dataset:
-            return contents(dataset, str(path), config, lambda: _opened(whole, path, consolidated))
+        return contents_of_file(partial(_opened, whole, consolidated), str(path), config)
 
 
-@contextmanager
-def _opened(whole: Path, path: Path, consolidated: bool) -> Iterator[xr.Dataset]:
+def _opened(whole: Path, consolidated: bool) -> xr.Dataset:
     import xarray as xr
     from zarr.storage import LocalStore  # a path as text could also be an address
 
-    with readable(path, "Zarr"):
-        dataset = xr.open_zarr(
-            LocalStore(whole, read_only=True),
-            consolidated=consolidated,
-            chunks=None,
-            decode_cf=False,
-        )
-        try:
-            yield prepared(dataset)
-        finally:
-            dataset.close()
+    store = LocalStore(whole, read_only=True)
+    return xr.open_zarr(store, consolidated=consolidated, chunks=None, decode_cf=False)
