@@ -68,7 +68,7 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
 
 
 @contextmanager
-def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
+def counting_bar(title: str, quiet: bool, transient: bool = False) -> Iterator[Any]:
     """A bar for a known number of things: watch(done, total, note)."""
     columns = (
         TextColumn(title),
@@ -78,7 +78,7 @@ def counting_bar(title: str, quiet: bool) -> Iterator[Any]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen, disable=quiet) as progress:
+    with Progress(*columns, console=screen, disable=quiet, transient=transient) as progress:
         bar = progress.add_task(title, total=None, note="")
 
         def watch(done: int, total: int, note: str = "") -> None:

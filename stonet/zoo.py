@@ -12,10 +12,13 @@ from stonet.geometry import Points
 from stonet.model import STONetwork
 from stonet.rivals import floors
 from stonet.rivals.agcrn import AGCRN
+from stonet.rivals.astgcn import ASTGCN
 from stonet.rivals.clcrn import CLCRN
 from stonet.rivals.climatology import Climatology
 from stonet.rivals.dcrnn import DCRNN
 from stonet.rivals.gcgru import GCGRU
+from stonet.rivals.mstgcn import MSTGCN
+from stonet.rivals.stgcn import STGCN
 from stonet.rivals.tgcn import TGCN
 
 MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
@@ -25,9 +28,12 @@ MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
     "linear": floors.linear,
     "persistence": floors.persistence,
     "agcrn": AGCRN,
+    "astgcn": ASTGCN,
     "clcrn": CLCRN,
     "dcrnn": DCRNN,
     "gcgru": GCGRU,
+    "mstgcn": MSTGCN,
+    "stgcn": STGCN,
     "tgcn": TGCN,
 }
 FLOORS = ("persistence", "daily", "climatology", "linear")  # which every model must beat

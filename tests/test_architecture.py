@@ -20,7 +20,7 @@ ORDER = [
     "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder",
     "stencil", "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo",
     "task", "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation",
-    "experiments", "benchmarks", "maps", "plots", "vitals", "symptoms", "suspicions", "doctor",
+    "comparison", "experiments", "benchmarks", "maps", "plots", "vitals", "symptoms", "suspicions", "doctor",
     "checkup", "estimator", "console", "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only

@@ -120,7 +120,7 @@ def test_nothing_outside_the_file_is_read(tmp_path, harm, suffix):
 
 
 def audited(path: Path) -> dict:
-    """The error of read(path), and every file that Python opened meanwhile."""
+    """The error of read(path), and the files that Python itself (not HDF5's C code) opened."""
     files: list[str] = []
     hooks.append(files)
     try:
@@ -285,7 +285,7 @@ def test_the_helper_outlives_errors_and_not_a_hang(tmp_path, monkeypatch):
     assert probe._helpers[0].process.pid != first
 
 
-def test_a_crash_is_told_in_words(tmp_path):
+def test_a_helper_that_died_is_started_anew(tmp_path):
     whole(tmp_path / "good.nc")
     probe.check_survivable(tmp_path / "good.nc")
     process = probe._helpers[0].process

@@ -44,15 +44,17 @@ def check(
     """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
     from stonet.checkup import checkup
     from stonet.config import load_config
-    from stonet.console import print_json, print_table, say
+    from stonet.console import counting_bar, print_json, print_table, say
     from stonet.doctor import doctor_table, examine
     from stonet.plots import png
+    from stonet.sources.progress import watched
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")
     asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
     config = load_config(settings=[*(settings or []), *asked]).read
-    report = examine(sources_of(data, config), config)
+    with counting_bar("examining", as_json, transient=True) as bar, watched(bar):
+        report = examine(sources_of(data, config, quiet=True), config)
     if out is not None and report.field is not None:
         out.write_bytes(png(checkup(report, data)))
     if as_json:

@@ -84,18 +84,30 @@ def reading(
     return [f"read.{key}={json.dumps(v)}" for key, v in given.items() if v is not None]
 
 
-def sources_of(data: str, config: ReadConfig) -> Any:
+def sources_of(data: str, config: ReadConfig, quiet: bool) -> Any:
     """What `data` stands for: a named data set's first episode, or the path itself."""
     from stonet.datasets import DATASETS
 
-    return open_data(data, config).episodes[0] if data in DATASETS else data
+    return open_data(data, config, quiet=quiet).episodes[0] if data in DATASETS else data
 
 
-def open_data(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
+def open_data(
+    data: str, config: ReadConfig, inductive: bool = False, quiet: bool = False
+) -> Dataset:
     """A data set by its name, or a file, folder or pattern; narrowed to what is asked for.
 
     `inductive` asks for the form with unseen points where a data set has two.
     """
+    from stonet.console import counting_bar
+    from stonet.sources.progress import watched
+
+    if quiet:
+        return _opened(data, config, inductive)
+    with counting_bar("reading", False, transient=True) as bar, watched(bar):
+        return _opened(data, config, inductive)
+
+
+def _opened(data: str, config: ReadConfig, inductive: bool) -> Dataset:
     from stonet.datasets import DATASETS, open_dataset
     from stonet.field import Dataset
     from stonet.sources import narrow, read_with
@@ -114,7 +126,7 @@ def open_data(data: str, config: ReadConfig, inductive: bool = False) -> Dataset
     return Dataset((read_with(data, config),), name=data)
 
 
-def open_for(run: Run, data: str | None, settings: list[str]) -> Dataset:
+def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Dataset:
     """The data for a trained run: read as for training, of any time; options override."""
     from stonet.config import load_config, make_config
     from stonet.protocols import hold_out
@@ -124,7 +136,8 @@ def open_for(run: Run, data: str | None, settings: list[str]) -> Dataset:
         read |= {"start": None, "stop": None, "variables": run.channels}
     given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
     config = make_config({"read": read | given})
-    return hold_out(open_data(data or run.dataset, config.read), run.config.data.unseen)
+    dataset = open_data(data or run.dataset, config.read, quiet=quiet)
+    return hold_out(dataset, run.config.data.unseen)
 
 
 def tell_notes(dataset: Dataset, quiet: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +27,12 @@ from stonet.cli.common import (
 )
 from stonet.errors import UsageError, unknown_name
 
+if TYPE_CHECKING:
+    from stonet.comparison import Comparison
+    from stonet.config import Config
+    from stonet.field import Dataset
+
+MINUTES = 2.0  # for each model and seed, unless asked otherwise
 UNSEEN = 0.2  # share of points held out for --inductive where the data set has none
 
 
@@ -61,63 +67,84 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train models side by side on the same data and budget; one table."""
-    from stonet.comparison import Budget, summary
+    from stonet.comparison import Budget
     from stonet.comparison import compare as run
     from stonet.config import load_config
-    from stonet.console import counting_bar, print_json, print_table, say
-    from stonet.protocols import hold_out
-    from stonet.run import versions
-    from stonet.zoo import FLOORS, MODELS
+    from stonet.console import counting_bar, say
 
     started = time.monotonic()
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}; expected at least 1.")
-    groups = {"all": tuple(MODELS), "floors": FLOORS}
-    names = [n for part in models.split(",") for n in groups.get(part.strip(), (part.strip(),))]
-    for name in names:
-        if name not in MODELS:
-            raise unknown_name("model", name, [*MODELS, *groups])
-    length = Budget(epochs, budget if budget is not None or epochs is not None else 2.0)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+    names = _names(models)
+    length = Budget(epochs, MINUTES if budget is None and epochs is None else budget)
     extra = reading(variables, bbox, start, stop, points, every, timezone, stations)
     config = load_config(preset, None, [*(settings or []), *extra])
-    dataset = hold_out(open_data(data, config.read, inductive), config.data.unseen)
-    if inductive and not dataset.unseen:
-        dataset = hold_out(dataset, UNSEEN)
-    elif not inductive:
-        dataset = dataset.take(dataset.seen)
-    tell_notes(dataset, as_json)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    dataset = _dataset(data, config, inductive, as_json)
     say(f"{len(names)} models x {seeds} seed(s), {length} each.", as_json)
     first = config.train.seed
     with counting_bar("comparing", as_json) as bar:
         found = run(
             dataset,
             config.model_copy(update={"data": config.data.model_copy(update={"unseen": None})}),
-            list(dict.fromkeys(names)),
+            names,
             length,
             range(first, first + seeds),
             lambda what, done, total: bar(done, total, what),
         )
-    groups_of_points = list(dict.fromkeys(str(r["points"]) for r in found.records))
-    tables = {group: summary(found, group) for group in groups_of_points}
-    result = found.to_json() | {"tables": tables, "data": data, "versions": versions()}
-    result |= {"config": config.model_dump(), "seconds": time.monotonic() - started}
-    if out is not None:
-        from stonet.plots import error_by_lead, png
+    facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
+    _report(found, facts, out, inductive, as_json)
 
+
+def _names(models: str) -> list[str]:
+    """The models asked for, each once."""
+    from stonet.zoo import FLOORS, MODELS
+
+    groups = {"all": tuple(MODELS), "floors": FLOORS}
+    names = [n for part in models.split(",") for n in groups.get(part.strip(), (part.strip(),))]
+    for name in names:
+        if name not in MODELS:
+            raise unknown_name("model", name, [*MODELS, *groups])
+    return list(dict.fromkeys(names))
+
+
+def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset:
+    """The data with unseen points if wished, and else without any."""
+    from stonet.protocols import hold_out
+
+    opened = open_data(data, config.read, inductive, quiet)
+    dataset = hold_out(opened, config.data.unseen)
+    tell_notes(dataset, quiet)
+    if not inductive:
+        return dataset.take(dataset.seen)
+    return dataset if dataset.unseen else hold_out(dataset, UNSEEN)
+
+
+def _report(
+    found: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
+) -> None:
+    """Tables, or JSON; and files where a folder is given."""
+    from stonet.comparison import summary
+    from stonet.console import comparison_table, print_json, print_table, say
+    from stonet.plots import error_by_lead, png
+    from stonet.run import versions
+
+    groups = list(dict.fromkeys(str(record["points"]) for record in found.records))
+    tables = {group: summary(found, group) for group in groups}
+    result = found.to_json() | {"tables": tables, "versions": versions()} | facts
+    if out is not None:
         (out / "compare.json").write_text(json.dumps(result, indent=1))
-        (out / "compare.png").write_bytes(png(error_by_lead(found.records, title=data)))
+        (out / "compare.png").write_bytes(png(error_by_lead(found.records, title=facts["data"])))
     if as_json:
         print_json(result)
         return
-    from stonet.console import comparison_table
-
     for group, lines in tables.items():
-        print_table(comparison_table(lines, group, data, found.budget))
+        print_table(comparison_table(lines, group, facts["data"], found.budget))
     for model, reason in found.skipped.items():
         say(f"{model} was left out: {reason}")
-    for row in found.rows:
-        if inductive and not row.inductive:
-            say(f"{row.model} has weights of its own for each point: no unseen ones.")
-    say(f"{time.monotonic() - started:.0f} s." + (f" Wrote {out}/." if out else ""))
+    if inductive:
+        bound = dict.fromkeys(row.model for row in found.rows if not row.inductive)
+        for model in bound:
+            say(f"{model} has weights of its own for each point, so it knows no unseen ones.")
+    say(f"{facts['seconds']:.0f} s." + (f" Wrote {out}/." if out else ""))

@@ -54,7 +54,7 @@ def evaluate(
         raise unknown_name("part", part, PARTS)
     trained = Run.load(run)
     asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
-    dataset = open_for(trained, data, asked)
+    dataset = open_for(trained, data, asked, as_json)
     tell_notes(dataset, as_json)
     task = scored_task(trained, dataset)
     with counting_bar("scoring", as_json) as watch:

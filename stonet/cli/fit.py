@@ -82,7 +82,7 @@ def fit(
     extra += [] if unseen is None else [f"data.unseen={unseen}"]
     asked = load_config(preset, config, [*(settings or []), *extra])
     quiet = as_json or not is_first_process()
-    dataset = open_data(data, asked.read)
+    dataset = open_data(data, asked.read, quiet=quiet)
     tell_notes(dataset, quiet)
     task = Task.of(dataset, asked)
     say(_plan(task), quiet)

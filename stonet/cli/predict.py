@@ -63,7 +63,7 @@ def predict(
     check_writable(out)
     trained = Run.load(run)
     asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
-    dataset = open_for(trained, data, asked)
+    dataset = open_for(trained, data, asked, as_json)
     tell_notes(dataset, as_json)
     field = dataset.episodes[-1].take(dataset.seen)  # points held out stay held out
     answer = forecast(trained, field, _sites(at, field), times)

@@ -1,4 +1,4 @@
-r"""STGCN: "Spatio-Temporal Graph Convolutional Networks: A Deep Learning Framework for Traffic ...".
+r"""STGCN: "Spatio-Temporal Graph Convolutional Networks: A Deep Learning Framework for ...".
 
 B. Yu, H. Yin, Z. Zhu, 2018: convolutions only. A block is a gated convolution over time, one over
 the graph, and one over time again,
@@ -29,7 +29,7 @@ from stonet.geometry import Points
 from stonet.rivals.common import GridForecaster, Inputs
 from stonet.rivals.recurrent import dense
 from stonet.rivals.sparse import Operator, adjacency, chebyshev, laplacian
-from stonet.rivals.temporal import States, by_node, stretches, unpacked
+from stonet.rivals.temporal import Slots, States, by_node, stretches, unpacked
 
 
 class GatedConv(nn.Module):
@@ -40,7 +40,7 @@ class GatedConv(nn.Module):
         self.width = width
         self.maps = dense(width * inputs, outputs, maps=3)
 
-    def forward(self, x: States) -> States:
+    def forward(self, x: States) -> Slots:
         p, q, r = self.maps(stretches(x, self.width)).chunk(3, dim=-1)
         return p * torch.sigmoid(q) + r
 
@@ -58,7 +58,7 @@ class Block(nn.Module):
         self.gain = nn.Parameter(torch.ones(nodes, 1, 1, 1))
         self.bias = nn.Parameter(torch.zeros(nodes, 1, 1, 1))
 
-    def forward(self, x: States, operator: Operator) -> States:
+    def forward(self, x: States, operator: Operator) -> Slots:
         x = torch.relu(self.before(x))
         x = torch.relu(self.space(torch.cat(chebyshev(operator, x, self.order), dim=-1)))
         return self.after(x) * self.gain + self.bias
@@ -78,12 +78,13 @@ class STGCN(GridForecaster):
         between = [hidden] * (blocks - 1)
         inputs = [channels + self.extra, *between]
         outputs = [*between, clock.horizon * channels]
-        self.blocks = nn.ModuleList(
+        stack = [
             Block((a, hidden, b), order, width, len(nodes))
             for a, b in zip(inputs, outputs, strict=True)
-        )
+        ]
         if self.base is not None:
-            nn.init.zeros_(self.blocks[-1].after.maps.weight)  # training starts from the base
+            nn.init.zeros_(stack[-1].after.maps.weight)  # training starts from the base
+        self.blocks = nn.ModuleList(stack)
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""

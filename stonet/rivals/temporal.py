@@ -1,4 +1,4 @@
-"""What the convolutional rivals share: they see all past steps at once and answer all leads at once.
+"""What the convolutional rivals share: all past steps go in at once, all leads come out at once.
 
 States have the layout (node, batch, time, feature): sparse operators act along the first axis, and
 linear maps on the last. A convolution over time is a linear map of each stretch of steps.
@@ -20,6 +20,7 @@ from stonet.rivals.recurrent import dense
 SLOTS = 12  # the ASTGCN paper strides through longer pasts so that so many steps remain
 
 States = Float[Tensor, "node batch time feature"]
+Slots = Float[Tensor, "node batch slot hidden"]  # what a convolution over time leaves
 
 
 def by_node(inputs: Inputs) -> States:
@@ -62,9 +63,11 @@ class ConvBlock(nn.Module):
         self.residual = dense(inputs, hidden)
         self.norm = nn.LayerNorm(hidden)
 
-    def forward(self, x: States, terms: list[States]) -> States:
+    def forward(self, x: States, terms: list[States]) -> Slots:
         g = torch.relu(self.space(torch.cat(terms, dim=-1)))
-        around = stretches(pad(g, (0, 0, self.stride, self.stride)), 2 * self.stride + 1, self.stride)
+        around = stretches(
+            pad(g, (0, 0, self.stride, self.stride)), 2 * self.stride + 1, self.stride
+        )
         here = x[:, :, (x.shape[2] - 1) % self.stride :: self.stride]
         return self.norm(torch.relu(self.time(around) + self.residual(here)))
 

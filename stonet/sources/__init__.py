@@ -16,6 +16,7 @@ from stonet.errors import DataError, UsageError
 from stonet.field import Dataset, Field
 from stonet.sources.assembly import assemble
 from stonet.sources.content import Content, NoValues, of_field
+from stonet.sources.progress import tell
 
 # which module reads which files; it offers read(path, config) -> list[Content]
 SUFFIXES = {
@@ -101,7 +102,10 @@ def contents_of(source: Any, config: ReadConfig) -> list[Content]:
     if hasattr(source, "to_pandas") or hasattr(source, "columns"):  # pandas, polars, arrow
         return list(_module("tables").from_frame(source, "the table", config))
     if isinstance(source, Iterable):
-        return [content for one in source for content in contents_of(one, config)]
+        many = list(source)
+        if many and all(isinstance(one, (str, Path)) for one in many):
+            return _contents_of_files([p for one in many for p in find_files(one)], config)
+        return [content for one in many for content in contents_of(one, config)]
     raise UsageError(
         f"Cannot read a {type(source).__name__}; expected a path, a pattern, a pandas or xarray "
         "object, or a list of them."
@@ -112,7 +116,8 @@ def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[Content]:
     """What the files hold together; a file without values is an error only by itself."""
     found: list[Content] = []
     without: list[NoValues] = []
-    for path in paths:
+    for number, path in enumerate(paths):
+        tell(number, len(paths))
         try:
             found += reader_of(path)(path, config)
         except NoValues as error:

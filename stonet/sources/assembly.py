@@ -18,6 +18,7 @@ from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
 from stonet.geometry import Points, curve_order
 from stonet.sources.content import Content, nothing_left, with_levels
+from stonet.sources.progress import tell
 from stonet.sources.room import Room, memory_budget
 
 BLOCK = 2**24  # cells read at a time
@@ -42,6 +43,7 @@ def assemble(contents: Sequence[Content], config: ReadConfig) -> Field:
     parts, notes = _at_common_points(parts, config)
     times = np.unique(np.concatenate([_in_bins(part.times, config) for part in parts]))
     canvas = Canvas(times, parts[0].points, channels, config, parts[0].calendar)
+    canvas.total = sum(len(part.times) for part in parts)
     for part in parts:
         canvas.paint(part)
     notes = [*(note for part in parts for note in part.notes), *notes, *canvas.notes()]
@@ -89,6 +91,7 @@ class Canvas:
         self.times, self.points, self.channels = times, points, channels
         self.config, self.calendar = config, calendar
         self.repeated = self.sentinels = self.infinite = 0
+        self.done = self.total = 0  # frames, for whoever watches
 
     def paint(self, part: Content) -> None:
         """Put the part's values into their cells, block by block."""
@@ -107,6 +110,8 @@ class Canvas:
                     for number, column in enumerate(columns):
                         cells = slice(column, column + 1)
                         self._settle(where, cells, block[chosen][..., number : number + 1], part)
+            self.done += stop - start
+            tell(self.done, self.total)
 
     def _settle(
         self, rows: Int64[np.ndarray, " row"], cells: slice, block: np.ndarray, part: Content

@@ -20,6 +20,7 @@ from stonet.sources.grib_decoder import coordinates, decode
 from stonet.sources.grib_headers import Header, date_of, explain, header_key, names_of, origin
 from stonet.sources.grib_messages import Packed, Window, find_fields, packed
 from stonet.sources.grib_packing import simple, unpack
+from stonet.sources.guards import readable
 
 CELLS = 2**20  # values unpacked at a time
 SECOND = 1_000_000_000
@@ -37,7 +38,7 @@ class Series:
 
 def read(path: Path, config: ReadConfig) -> list[Content]:
     """One Content for each variable and level on each grid; its messages may be in any order."""
-    with path.open("rb") as file:
+    with readable(path, "GRIB"), path.open("rb") as file:
         window = Window(file, path)
         index = find_fields(window)
         series, reference = _sorted_out(window, index)
@@ -93,7 +94,7 @@ def _content(
     def frames(start: int, stop: int) -> np.ndarray:
         if _mark(path) != mark:
             raise DataError(f"'{path}' changed while it was read. Read it again.")
-        with path.open("rb") as file:
+        with readable(path, "GRIB"), path.open("rb") as file:
             return _values(Window(file, path), rows[start:stop], len(points))[..., None]
 
     header = series.header
