@@ -17,11 +17,11 @@ PACKAGE = ROOT / "stonet"
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
     "errors", "config", "clock", "geometry", "cf", "field", "outputs", "protocols", "sources",
-    "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder",
-    "stencil", "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo",
-    "task", "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation",
-    "comparison", "experiments", "benchmarks", "maps", "plots", "vitals", "symptoms", "suspicions", "doctor",
-    "checkup", "estimator", "console", "report", "serve", "demo", "cli", "__main__",
+    "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder", "stencil",
+    "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task",
+    "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation", "comparison",
+    "experiments", "benchmarks", "maps", "plots", "doctor", "estimator", "console", "report",
+    "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 

@@ -250,8 +250,8 @@ def test_a_missing_or_tampered_run_is_refused(verb: str, place: Path, stonet: Sh
         (["--at", "sites.csv"], "No file 'sites.csv'"),
         (["--times", "+9d"], "out of reach"),
         (["--times", "soon"], "'soon' is no time"),
-        (["-o", "f.csv"], "expected a name that ends in .nc"),
-        (["-o", "no/where/f.nc"], "in a folder that exists"),
+        (["-o", "f.xls"], "names end in .nc"),
+        (["-o", "no/where/f.nc"], "No folder 'no/where'"),
     ],
 )
 def test_predict_refuses_what_it_cannot_answer(
@@ -265,7 +265,7 @@ def test_other_channels_or_units_are_refused(place: Path, stonet: Shell) -> None
     write("wind.nc", {"channels": ("wind",)})
     write("kelvin.nc", {"units": ("K",)})
     for verb in ("predict", "evaluate"):
-        assert "('wind',)" in stonet.refused(verb, place / "run", "wind.nc")
+        assert "there are: wind" in stonet.refused(verb, place / "run", "wind.nc")
         assert "('K',)" in stonet.refused(verb, place / "run", "kelvin.nc")
     assert "Unknown part 'tset'" in stonet.refused("evaluate", place / "run", "--part", "tset")
 

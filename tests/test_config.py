@@ -114,5 +114,6 @@ def test_a_name_far_from_all_choices_gets_no_suggestion():
 def test_none_is_a_choice_where_the_key_has_it_and_otherwise_means_not_set():
     assert load_config(settings=["network.base=none"]).network.base == "none"
     assert load_config("tiny", settings=["data.past=none"]).data.past is None
-    with pytest.raises(UsageError, match=r"train\.lr"):
-        load_config(settings=["train.lr=none"])
+    assert load_config(settings=["train.lr=none"]).train.lr is None
+    with pytest.raises(UsageError, match=r"train\.clip"):
+        load_config(settings=["train.clip=none"])

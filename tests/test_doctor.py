@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stonet import vitals
-from stonet.checkup import ROWS, checkup, shared_rows
+from stonet.doctor import vitals
 from stonet.doctor import Report, doctor_table, examine
+from stonet.doctor.checkup import ROWS, checkup, shared_rows
+from stonet.doctor.symptoms import LEVELS, Exam, Finding
 from stonet.errors import DataError, UsageError
 from stonet.field import Field
 from stonet.geometry import Points
 from stonet.plots import png
-from stonet.symptoms import LEVELS, Exam, Finding
 
 HOUR = 3600 * 10**9
 START = int(np.datetime64("2024-03-01", "ns").astype(np.int64))

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from stonet.datasets import DATASETS, fetch, find
-from stonet.datasets.cards import Card, File
-from stonet.datasets.fetch import download, look_up, obtain
+from stonet.datasets.card import Card, File
+from stonet.datasets.files import download, look_up, obtain
 from stonet.errors import DataError, ResourceError, UsageError
 
 BODY = bytes(range(256)) * 12000  # 3 MB

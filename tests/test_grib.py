@@ -283,7 +283,7 @@ def test_several_fields_in_one_message_are_taken_apart(file):
     gaps = np.where(GRID == 272, np.nan, GRID)
     first, second = message(gaps, shortName="10u"), message(GRID + 50, shortName="10v")
     third = message(gaps + 99, shortName="2d")
-    from stonet.sources.grib_messages import Window, find_fields
+    from stonet.sources.grib.messages import Window, find_fields
 
     def sections(written, numbers):
         path = file(written)

@@ -12,7 +12,8 @@ from gribs import GRID, eccodes, message
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError, StonetError, UsageError
-from stonet.sources import grib, grib_decoder, read
+from stonet.sources import grib, read
+from stonet.sources.grib import decoder as grib_decoder
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import pytest
 import xarray as xr
 
 from stonet.errors import DataError, ResourceError, StonetError
-from stonet.sources import guards, probe, read
+from stonet.sources import guards, read
+from stonet.sources.arrays import probe
 
 CANARY = 4242.0  # stands in another file, and nowhere else
 
@@ -206,7 +207,8 @@ def test_more_points_than_memory_are_refused(monkeypatch):
 STREAM = """
 import os, resource, sys
 import numpy as np, xarray as xr, zarr, h5netcdf  # what reading needs, before the limit
-from stonet.sources import read, xarrays
+from stonet.sources import read
+from stonet.sources.arrays import xarrays
 folder, name = sys.argv[1:]
 axes = {"time": [0.0, 1], "x": [0.0, 1], "y": 0.0}
 read(xr.Dataset({"u": (("time", "x"), np.ones((2, 2)))}, axes))

@@ -103,11 +103,7 @@ def window(case: Case, leads: np.ndarray) -> Batch:
     """One window without gaps, asked at these leads in nanoseconds."""
     made, past = case.windows, np.arange(30, 30 + case.run.clock.past)[None]
     asked = made.times[past[:, -1], None] + leads
-    return double(
-        make_batch(
-            made.at, made.times, past, asked, case.run.clock, made.window_time
-        )
-    )
+    return double(make_batch(made.at, made.times, past, asked, case.run.clock, made.window_time))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -122,11 +118,7 @@ def test_times_of_its_own_for_every_window(variant: str) -> None:
 
     def batch(rows: slice) -> Batch:
         asked = times[past[rows, -1], None] + leads[rows]
-        return double(
-            make_batch(
-                made.at, times, past[rows], asked, clock, made.window_time
-            )
-        )
+        return double(make_batch(made.at, times, past[rows], asked, clock, made.window_time))
 
     model = case.model()
     together = ask(model, batch(slice(None)), case.nodes)

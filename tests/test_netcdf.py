@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stonet.errors import DataError
 from stonet.field import Field
 from stonet.geometry import Points
-from stonet.sources import probe, read
+from stonet.sources import read
+from stonet.sources.arrays import probe
 
 ENGINES = [("h5netcdf", "NETCDF4"), ("scipy", "NETCDF3_CLASSIC"), ("scipy", "NETCDF3_64BIT")]
 

@@ -17,7 +17,8 @@ from stonet.errors import DataError, ResourceError, StonetError, UsageError
 from stonet.field import Field
 from stonet.geometry import Points
 from stonet.outputs import write
-from stonet.sources import read, stores
+from stonet.sources import read
+from stonet.sources.arrays import stores
 
 pytest.importorskip("zarr")
 SECRET = b"the content of another file, 32b"

@@ -42,10 +42,10 @@ def check(
     as_json: Json = False,
 ) -> None:
     """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
-    from stonet.checkup import checkup
     from stonet.config import load_config
     from stonet.console import counting_bar, print_json, print_table, say
     from stonet.doctor import doctor_table, examine
+    from stonet.doctor.checkup import checkup
     from stonet.plots import png
     from stonet.sources.progress import watched
 

@@ -20,8 +20,8 @@ from stonet.datasets import (
     wave,
     wind,
 )
-from stonet.datasets.cards import Card
-from stonet.datasets.fetch import Found, Watch, how_to_get, look_up, obtain
+from stonet.datasets.card import Card
+from stonet.datasets.files import Found, Watch, how_to_get, look_up, obtain
 from stonet.errors import unknown_name
 from stonet.field import Dataset
 

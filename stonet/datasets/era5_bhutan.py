@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from stonet.config import ReadConfig
-from stonet.datasets.cards import Card, File, labelled
-from stonet.datasets.fetch import obtain
+from stonet.datasets.card import Card, File, labelled
+from stonet.datasets.files import obtain
 from stonet.errors import UsageError
 from stonet.field import Dataset, Field
 from stonet.sources import read_with

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stonet.config import ReadConfig
-from stonet.datasets.cards import Card, File, labelled
-from stonet.datasets.fetch import obtain
+from stonet.datasets.card import Card, File, labelled
+from stonet.datasets.files import obtain
 from stonet.field import Dataset
 from stonet.sources import read_with
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from stonet.datasets.cards import Card, File, labelled
-from stonet.datasets.fetch import Found, folders, how_to_get
+from stonet.datasets.card import Card, File, labelled
+from stonet.datasets.files import Found, folders, how_to_get
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.geometry import Points

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from stonet.datasets.cards import Card
+from stonet.datasets.card import Card
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.geometry import Points, morton_order

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.config import ReadConfig
-from stonet.datasets.cards import Card, File, labelled
-from stonet.datasets.fetch import obtain
+from stonet.datasets.card import Card, File, labelled
+from stonet.datasets.files import obtain
 from stonet.errors import DataError
 from stonet.field import Dataset, Field, time_label
 from stonet.geometry import Points

@@ -25,19 +25,24 @@ SUFFIXES = {
     ".txt": "tables",
     ".parquet": "tables",
     ".pq": "tables",
-    ".nc": "netcdf",
-    ".nc4": "netcdf",
-    ".cdf": "netcdf",
-    ".h5": "hdf5",
-    ".hdf5": "hdf5",
-    ".zarr": "zarr",
+    ".nc": "arrays.netcdf",
+    ".nc4": "arrays.netcdf",
+    ".cdf": "arrays.netcdf",
+    ".h5": "arrays.hdf5",
+    ".hdf5": "arrays.hdf5",
+    ".zarr": "arrays.zarr",
     ".grib": "grib",
     ".grib2": "grib",
     ".grb": "grib",
     ".grb2": "grib",
 }
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # of text tables
-MAGIC = {b"\x89HDF\r\n\x1a\n": "hdf5", b"CDF": "netcdf", b"GRIB": "grib", b"PAR1": "tables"}
+MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "arrays.hdf5",
+    b"CDF": "arrays.netcdf",
+    b"GRIB": "grib",
+    b"PAR1": "tables",
+}
 ZARR_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of them makes a folder a Zarr store
 
 
@@ -98,7 +103,7 @@ def contents_of(source: Any, config: ReadConfig) -> list[Content]:
     if isinstance(source, (str, Path)):
         return _contents_of_files(find_files(source), config)
     if hasattr(source, "data_vars") or hasattr(source, "to_dataset"):  # xarray's two kinds
-        return list(_module("xarrays").contents(source, "the xarray object", config))
+        return list(_module("arrays.xarrays").contents(source, "the xarray object", config))
     if hasattr(source, "to_pandas") or hasattr(source, "columns"):  # pandas, polars, arrow
         return list(_module("tables").from_frame(source, "the table", config))
     if isinstance(source, Iterable):
@@ -165,7 +170,7 @@ def is_zarr(path: Path) -> bool:
 
 def reader_of(path: Path) -> Callable[[Path, ReadConfig], list[Content]]:
     """The function that reads this file: by its name, or else by its first bytes."""
-    module = "zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
+    module = "arrays.zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
     if module is None:
         raise DataError(
             f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: "

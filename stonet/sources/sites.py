@@ -9,7 +9,7 @@ import numpy as np
 
 from stonet.errors import DataError, UsageError
 from stonet.geometry import GEOMETRIES, Kind, Points
-from stonet.sources.places import read_places
+from stonet.sources.tables.places import read_places
 
 
 def parse_sites(entries: Sequence[str], kind: Kind) -> Points:

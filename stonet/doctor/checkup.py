@@ -15,10 +15,10 @@ from matplotlib.ticker import MaxNLocator
 
 from stonet.cf import NANOSECONDS
 from stonet.doctor import Report
+from stonet.doctor.symptoms import Exam
 from stonet.errors import DataError
 from stonet.maps import AXES, Sheet
 from stonet.plots import DPI, PALETTE
-from stonet.symptoms import Exam
 
 ROWS = 300  # of the strip: more stations share a row
 SHOWN = 3  # channels whose values are drawn

@@ -27,14 +27,14 @@ PATIENCE = 15.0  # seconds for one file
 START = 60.0  # seconds for the helper's own start
 WHOLE = 2**25  # bytes up to which a variable is read whole; of larger ones the ends
 MEMORY = 8 * 2**30  # bytes of address space that the helper may take
-COMMAND = "from stonet.sources.probe import serve; serve()"
+COMMAND = "from stonet.sources.arrays.probe import serve; serve()"
 
 
 class Helper:
     """The other process."""
 
     def __init__(self) -> None:
-        package = str(Path(__file__).parents[2])
+        package = str(Path(__file__).parents[3])
         paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         self.owner = os.getpid()
         self.process = subprocess.Popen(

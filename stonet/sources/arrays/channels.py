@@ -11,7 +11,7 @@ import numpy as np
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
-from stonet.sources.axes import find, loaded
+from stonet.sources.arrays.axes import find, loaded
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Int64
 from stonet.clock import DAY, UNITS
 from stonet.config import ReadConfig
 from stonet.errors import DataError
-from stonet.sources.columns import PARTS, Table, find, split_unit, squashed
-from stonet.sources.dates import (
+from stonet.sources.tables.columns import PARTS, Table, find, split_unit, squashed
+from stonet.sources.tables.dates import (
     NAT,
     Parsed,
     from_parts,

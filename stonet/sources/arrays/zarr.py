@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
+from stonet.sources.arrays.stores import check_store
+from stonet.sources.arrays.xarrays import contents_of_file
 from stonet.sources.content import Content
 from stonet.sources.guards import readable
-from stonet.sources.stores import check_store
-from stonet.sources.xarrays import contents_of_file
 
 if TYPE_CHECKING:
     import xarray as xr

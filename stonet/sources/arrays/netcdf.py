@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError
+from stonet.sources.arrays.probe import check_survivable
+from stonet.sources.arrays.xarrays import contents_of_file
 from stonet.sources.content import Content
 from stonet.sources.guards import readable, walk_hdf5
-from stonet.sources.probe import check_survivable
-from stonet.sources.xarrays import contents_of_file
 
 if TYPE_CHECKING:
     import xarray as xr

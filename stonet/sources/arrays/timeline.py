@@ -12,7 +12,7 @@ from stonet.cf import ALIASES, nanoseconds
 from stonet.clock import UNITS
 from stonet.errors import DataError
 from stonet.field import time_label
-from stonet.sources.axes import find, loaded
+from stonet.sources.arrays.axes import find, loaded
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from stonet.errors import DataError
-from stonet.sources.columns import Table, listed
+from stonet.sources.tables.columns import Table, listed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from jaxtyping import Int64
 from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.geometry import Kind, Points
-from stonet.sources import ragged
-from stonet.sources.axes import (
+from stonet.sources.arrays import ragged
+from stonet.sources.arrays.axes import (
     as_text,
     carried,
     find,
@@ -24,11 +24,11 @@ from stonet.sources.axes import (
     station_names,
     unique,
 )
-from stonet.sources.channels import Channel, channels_of, decoded
+from stonet.sources.arrays.channels import Channel, channels_of, decoded
+from stonet.sources.arrays.held import Held
+from stonet.sources.arrays.timeline import Timeline, check_calendars, timeline
 from stonet.sources.content import Content, inside_box
 from stonet.sources.guards import fitting, readable
-from stonet.sources.held import Held
-from stonet.sources.timeline import Timeline, check_calendars, timeline
 
 if TYPE_CHECKING:
     import xarray as xr

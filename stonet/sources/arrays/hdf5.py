@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from stonet.config import ReadConfig
-from stonet.sources import netcdf, rev
+from stonet.sources.arrays import netcdf, rev
+from stonet.sources.arrays.probe import check_survivable
 from stonet.sources.content import Content
 from stonet.sources.guards import readable, walk_hdf5
-from stonet.sources.probe import check_survivable
 
 
 def read(path: Path, config: ReadConfig) -> list[Content]:

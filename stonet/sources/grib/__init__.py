@@ -16,10 +16,10 @@ from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.geometry import Points
 from stonet.sources.content import Content
-from stonet.sources.grib_decoder import coordinates, decode
-from stonet.sources.grib_headers import Header, date_of, explain, header_key, names_of, origin
-from stonet.sources.grib_messages import Packed, Window, find_fields, packed
-from stonet.sources.grib_packing import simple, unpack
+from stonet.sources.grib.decoder import coordinates, decode
+from stonet.sources.grib.headers import Header, date_of, explain, header_key, names_of, origin
+from stonet.sources.grib.messages import Packed, Window, find_fields, packed
+from stonet.sources.grib.packing import simple, unpack
 from stonet.sources.guards import readable
 
 CELLS = 2**20  # values unpacked at a time

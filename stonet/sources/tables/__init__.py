@@ -9,14 +9,14 @@ from typing import Any
 from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.geometry import Kind
-from stonet.sources.columns import Columns, Table, find_columns, is_named, listed
 from stonet.sources.content import Content, NoValues
-from stonet.sources.frames import Frame, Parquet
 from stonet.sources.guards import readable
-from stonet.sources.places import NREL, Place, Places, in_file_name, locate, points_at
-from stonet.sources.rows import Rows, arrange, collect, settled_place
-from stonet.sources.text import Text
-from stonet.sources.wide import wide_content
+from stonet.sources.tables.columns import Columns, Table, find_columns, is_named, listed
+from stonet.sources.tables.frames import Frame, Parquet
+from stonet.sources.tables.places import NREL, Place, Places, in_file_name, locate, points_at
+from stonet.sources.tables.rows import Rows, arrange, collect, settled_place
+from stonet.sources.tables.text import Text
+from stonet.sources.tables.wide import wide_content
 
 MOST = 0.5  # of the stations must be in a table of places that nobody named
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stonet.errors import DataError, ResourceError, UsageError
-from stonet.sources.columns import Table, check_names, find, find_time, stem_of
 from stonet.sources.room import memory_budget, size_label
+from stonet.sources.tables.columns import Table, check_names, find, find_time, stem_of
 
 if TYPE_CHECKING:
     import pandas as pd

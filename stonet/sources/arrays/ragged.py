@@ -12,12 +12,20 @@ from jaxtyping import Int64
 from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.geometry import Kind, Points
-from stonet.sources.axes import carried, find, numbers, places, site_numbers, station_names, unique
-from stonet.sources.channels import Channel, channels_of, decoded
+from stonet.sources.arrays.axes import (
+    carried,
+    find,
+    numbers,
+    places,
+    site_numbers,
+    station_names,
+    unique,
+)
+from stonet.sources.arrays.channels import Channel, channels_of, decoded
+from stonet.sources.arrays.held import Held
+from stonet.sources.arrays.timeline import read_times
 from stonet.sources.content import Content
 from stonet.sources.guards import fitting
-from stonet.sources.held import Held
-from stonet.sources.timeline import read_times
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -16,14 +16,8 @@ from jaxtyping import Int64
 from scipy.spatial import cKDTree
 
 from stonet.config import Config, GraphConfig, ReadConfig
-from stonet.errors import DataError, UsageError
-from stonet.field import Dataset, Field
-from stonet.geometry import Points
-from stonet.neighbours import SLACK, radius_for_degree
-from stonet.scaling import Scaler
-from stonet.sources import read_with
-from stonet.suspicions import kilometres, places, units, unlike_neighbours
-from stonet.symptoms import (
+from stonet.doctor.suspicions import kilometres, places, units, unlike_neighbours
+from stonet.doctor.symptoms import (
     LEVELS,
     Exam,
     Finding,
@@ -37,6 +31,12 @@ from stonet.symptoms import (
     stuck_sensors,
     verb,
 )
+from stonet.errors import DataError, UsageError
+from stonet.field import Dataset, Field
+from stonet.geometry import Points
+from stonet.neighbours import SLACK, radius_for_degree
+from stonet.scaling import Scaler
+from stonet.sources import read_with
 from stonet.task import resolve_clock
 from stonet.windows import PARTS, cut, split
 

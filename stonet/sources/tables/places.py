@@ -14,10 +14,10 @@ import numpy as np
 from stonet.config import ReadConfig
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.geometry import Kind, Points
-from stonet.sources.columns import Table, axes_label, find, find_axes, find_columns, listed
 from stonet.sources.guards import readable
-from stonet.sources.numbers import to_numbers
-from stonet.sources.text import Text
+from stonet.sources.tables.columns import Table, axes_label, find, find_axes, find_columns, listed
+from stonet.sources.tables.numbers import to_numbers
+from stonet.sources.tables.text import Text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stonet.errors import DataError
-from stonet.sources.grib_decoder import describe
-from stonet.sources.grib_messages import Packed
+from stonet.sources.grib.decoder import describe
+from stonet.sources.grib.messages import Packed
 
 FIRST_YEAR, LAST_YEAR = 1678, 2261  # that nanoseconds in 64 bits can count
 CALENDAR_UNITS = range(3, 8)  # steps in months, years, …: no fixed number of seconds

@@ -18,7 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from stonet.datasets.cards import Card, File
+from stonet.datasets.card import Card, File
 from stonet.errors import DataError, ResourceError
 from stonet.sources.room import cache_folder, size_label
 

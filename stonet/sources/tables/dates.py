@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int64
 
 from stonet.clock import DAY, SECOND, UNITS
 from stonet.errors import UsageError
-from stonet.sources.columns import split_unit, squashed
+from stonet.sources.tables.columns import split_unit, squashed
 
 if TYPE_CHECKING:
     import pandas as pd

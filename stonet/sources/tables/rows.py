@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float32, Int64
 from stonet.config import ReadConfig
 from stonet.errors import DataError, ResourceError
 from stonet.geometry import Points
-from stonet.sources.columns import Columns, Table, listed
 from stonet.sources.content import Content, NoValues
-from stonet.sources.numbers import Numbers, to_numbers
-from stonet.sources.places import APART, Place, to_degrees
 from stonet.sources.room import memory_budget, size_label
-from stonet.sources.times import Times
+from stonet.sources.tables.columns import Columns, Table, listed
+from stonet.sources.tables.numbers import Numbers, to_numbers
+from stonet.sources.tables.places import APART, Place, to_degrees
+from stonet.sources.tables.times import Times
 
 if TYPE_CHECKING:
     import pandas as pd

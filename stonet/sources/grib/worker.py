@@ -1,7 +1,7 @@
 """The only process that runs ecCodes: it answers questions about messages that come down a pipe.
 
 A damaged message can crash or hang the C library (25 of 2000 mutated ones did, ecCodes 2.50), so
-it runs apart, in bounded memory, and never in the user's process. `grib_decoder` starts this file
+it runs apart, in bounded memory, and never in the user's process. `decoder` starts this file
 as a script, asks, and trusts no answer further than its size.
 
     question:  {"ask": "describe" | "grid" | "values", "sizes": [bytes of each message]}  + messages

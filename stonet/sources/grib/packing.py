@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64
 
 from stonet.errors import DataError
-from stonet.sources.grib_messages import NO_BITMAP, Packed
+from stonet.sources.grib.messages import NO_BITMAP, Packed
 
 MOST_BITS = 32
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy.spatial import cKDTree
 
+from stonet.doctor.symptoms import Exam, Finding, plural, verb
 from stonet.geometry import EARTH_RADIUS_KM, Points
-from stonet.symptoms import Exam, Finding, plural, verb
 
 KINDS = {  # what a channel measures, by its name
     "temperature": r"temp|dew_?point|^t2m|^d2m|^2[td]$|^tas|^ta$|^tmax|^tmin|^tavg|^tdp|^sst|^skt",

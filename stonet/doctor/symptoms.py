@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.clock import UNITS, parse_duration
+from stonet.doctor.vitals import Sample, Tally, Vitals, measure
 from stonet.field import Field
-from stonet.vitals import Sample, Tally, Vitals, measure
 
 Level = Literal["error", "warning", "note", "ok"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note", "ok")  # the worst first

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.errors import DataError, ResourceError
-from stonet.sources.columns import Table, check_names, find_axes, find_time, listed, stem_of
-from stonet.sources.dialect import (
+from stonet.sources.room import memory_budget, size_label
+from stonet.sources.tables.columns import Table, check_names, find_axes, find_time, listed, stem_of
+from stonet.sources.tables.dialect import (
     SAMPLE,
     decimal,
     encoding,
@@ -27,9 +28,8 @@ from stonet.sources.dialect import (
     split,
     text_lines,
 )
-from stonet.sources.numbers import MARKS
-from stonet.sources.packed import Stream, unpacked
-from stonet.sources.room import memory_budget, size_label
+from stonet.sources.tables.numbers import MARKS
+from stonet.sources.tables.packed import Stream, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,6 +1,6 @@
 """ecCodes at arm's length: what headers mean, where grids lie, and values in rare packings.
 
-The library runs in `grib_worker`, a process that may crash or hang without harm; it is started
+The library runs in `worker`, a process that may crash or hang without harm; it is started
 once and kept for the next question.
 """
 
@@ -37,7 +37,7 @@ class _Worker:
     def __init__(self) -> None:
         if importlib.util.find_spec("eccodes") is None:
             raise UsageError(INSTALL)
-        script = Path(__file__).with_name("grib_worker.py")
+        script = Path(__file__).with_name("worker.py")
         self.owner = os.getpid()
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(script)],  # -P: the folder's modules hide no library
@@ -132,7 +132,7 @@ def _stop() -> None:
 
 
 def describe(origin: str, message: bytes) -> dict[str, Any]:
-    """The header's keys, as `grib_worker` lists them."""
+    """The header's keys, as `worker` lists them."""
     header: dict[str, Any] = _ask(origin, "describe", [message])["headers"][0]
     return header
 

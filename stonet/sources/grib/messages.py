@@ -2,7 +2,7 @@
 
 Editions 1 and 2, also mixed, also several fields in one message. Only headers are read here, and
 every length is checked against the file before it is believed. What the headers mean is asked of
-ecCodes (`grib_decoder`), which need not see a message that is broken already.
+ecCodes (`decoder`), which need not see a message that is broken already.
 
     edition 1:  GRIB  1 product  [2 grid]  [3 bitmap]  4 data  7777
     edition 2:  GRIB  1 date  ([2 local] 3 grid (4 product  5 packing  6 bitmap  7 data))…  7777

@@ -9,12 +9,12 @@ import numpy as np
 from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.geometry import Kind
-from stonet.sources.columns import Columns, Table, listed, split_unit
 from stonet.sources.content import Content, NoValues
-from stonet.sources.numbers import Numbers
-from stonet.sources.places import Place, points_at
-from stonet.sources.rows import check_budget, no_numbers, whole_rows
-from stonet.sources.times import Times
+from stonet.sources.tables.columns import Columns, Table, listed, split_unit
+from stonet.sources.tables.numbers import Numbers
+from stonet.sources.tables.places import Place, points_at
+from stonet.sources.tables.rows import check_budget, no_numbers, whole_rows
+from stonet.sources.tables.times import Times
 
 
 def wide_content(
