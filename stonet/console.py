@@ -20,6 +20,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from stonet.progress import watched
+
 if TYPE_CHECKING:
     from stonet.training import Watcher
 
@@ -45,26 +47,33 @@ def print_json(content: dict[str, Any]) -> None:
 
 @contextmanager
 def training_bar(quiet: bool) -> Iterator[Watcher]:
-    """A bar that follows training: loss, best validation, time to go."""
+    """A bar that follows training: the base, then loss, best validation, time to go."""
     columns = (
         TextColumn("training"),
         BarColumn(bar_width=16),
-        TextColumn("{task.completed}/{task.total} steps"),
+        TextColumn("{task.completed}/{task.total} {task.fields[unit]}"),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, disable=quiet) as progress:
-        bar = progress.add_task("training", total=None, note="", visible=False)
+        bar = progress.add_task("training", total=None, note="", unit="", visible=False)
+
+        def show(done: int, total: int, note: str, unit: str) -> None:
+            progress.update(bar, completed=done, total=total, note=note, unit=unit, visible=True)
 
         def watch(event: Any) -> None:
             loss = f"loss {event.loss:.4f}, " if event.step else ""
             note = f"{loss}best {event.best:.4f}"
             total = max(event.steps, 1)
-            progress.update(bar, completed=event.step, total=total, note=note, visible=True)
+            show(event.step, total, note, "steps")
 
-        yield watch
+        def tell(done: int, total: int) -> None:
+            show(done, total, "linear base", "windows")
+
+        with watched(tell):
+            yield watch
 
 
 @contextmanager

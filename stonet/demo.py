@@ -38,7 +38,10 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     say("[2/4] fitting the linear base, then training the network on what it leaves over", as_json)
     with training_bar(as_json) as watch:
         run, state = fit_run(task, out, False, watch, replace_run=True)
-    say("[3/4] scoring on test episodes, beside persistence and the linear base alone", as_json)
+    say(
+        "[3/4] scoring on test episodes, beside the floors: persistence, climatology, the linear base",
+        as_json,
+    )
     with counting_bar("scoring", as_json) as count:
         records = evaluate(run, task, watch=count)
     deviation = deviation_percent(records, run.config.model)

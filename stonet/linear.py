@@ -25,6 +25,7 @@ from torch.nn.functional import pad
 
 from stonet.clock import Clock
 from stonet.geometry import Points
+from stonet.progress import tell
 from stonet.ridge import Moments, best_ridge
 from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
@@ -279,6 +280,7 @@ def _regression_batches(
     chosen = windows.thin(max(64, MAX_ROWS // nodes))
     size = max(1, 16_384 // nodes)
     for start in range(0, len(chosen), size):
+        tell(start, len(chosen))
         index = np.arange(start, min(start + size, len(chosen)))
         yield (
             chosen.inputs(index),

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stonet.doctor import vitals
-from stonet.doctor import Report, doctor_table, examine
+from stonet.doctor import Report, doctor_table, examine, vitals
 from stonet.doctor.checkup import ROWS, checkup, shared_rows
 from stonet.doctor.symptoms import LEVELS, Exam, Finding
 from stonet.errors import DataError, UsageError

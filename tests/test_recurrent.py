@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from contracts import BATTERY, Case, small_field, small_points, small_task, stirred
+from contracts import small_points, stirred
 from torch import Tensor, nn
 
 from stonet.clock import Clock
 from stonet.config import load_config
-from stonet.estimator import fit_run
 from stonet.forecaster import Lesson
 from stonet.rivals.common import Inputs
 from stonet.rivals.recurrent import Cell, Recurrent, Stack, label_chance
@@ -326,37 +324,3 @@ def test_a_missing_label_is_what_the_decoder_says_itself(name: str) -> None:
     partly = rolled(model, inputs, replace(lesson, mask=some))
     filled = torch.where(some, lesson.target, partly)
     same(rolled(model, inputs, replace(lesson, target=filled)), partly)
-
-
-# As forecasters; the defaults' battery is asked of every model in test_model.py.
-
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "legacy": ("rival.legacy=true", "rival.hidden=8"),
-    "on a base": ("rival.base=persistence", "rival.hidden=8"),
-    "one of each": ("rival.layers=1", "rival.order=1"),
-}
-
-
-@cache
-def case_of(name: str, variant: str) -> Case:
-    return Case.of(small_field("sphere", 2), f"model={name}", *VARIANTS[variant])
-
-
-@pytest.mark.parametrize("truth", BATTERY, ids=lambda truth: truth.__name__)
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [("dcrnn", "on a base"), ("gcgru", "legacy"), ("tgcn", "legacy"), ("gcgru", "one of each")],
-)
-def test_variants_keep_the_promises(truth, name: str, variant: str) -> None:
-    truth(case_of(name, variant))
-
-
-def test_training_is_the_same_to_the_last_bit() -> None:
-    settings = "model=dcrnn", "rival.hidden=4", "train.epochs=1", "train.steps=3"
-    one, again = (
-        fit_run(small_task(small_field(nodes=8), *settings), None, False, lambda _: None)
-        for _ in range(2)
-    )
-    assert one[1].history == again[1].history
-    weights = again[0].model.state_dict()
-    assert all(torch.equal(value, weights[key]) for key, value in one[0].model.state_dict().items())

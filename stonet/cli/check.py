@@ -47,7 +47,7 @@ def check(
     from stonet.doctor import doctor_table, examine
     from stonet.doctor.checkup import checkup
     from stonet.plots import png
-    from stonet.sources.progress import watched
+    from stonet.progress import watched
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")

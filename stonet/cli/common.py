@@ -99,7 +99,7 @@ def open_data(
     `inductive` asks for the form with unseen points where a data set has two.
     """
     from stonet.console import counting_bar
-    from stonet.sources.progress import watched
+    from stonet.progress import watched
 
     if quiet:
         return _opened(data, config, inductive)

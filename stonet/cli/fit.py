@@ -43,7 +43,7 @@ def fit(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
     model: Annotated[
-        str | None, typer.Option(help="stonet, linear or persistence; overrides model.")
+        str | None, typer.Option(help="stonet, a rival (dcrnn, ...) or a floor (linear, ...).")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with what differs from the preset.")

@@ -60,6 +60,8 @@ class Kernel(nn.Module):
 class CLCRN(Recurrent):
     """The learned kernel in gated recurrent units; 32 hidden features, two layers."""
 
+    lr = 1e-2
+
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         def cell(inputs: int, hidden: int) -> GraphGRU:
             return GraphGRU(inputs, hidden, 1, lambda x, convolution: convolution(x))

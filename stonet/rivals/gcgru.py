@@ -27,6 +27,8 @@ from stonet.rivals.sparse import Operator, adjacency, chebyshev, laplacian
 class GCGRU(Recurrent):
     """Chebyshev filters in gated recurrent units; K = 3, 64 hidden features, two layers."""
 
+    lr = 2e-3
+
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         order = config.rival.order or 3
 

@@ -13,7 +13,7 @@ the rivals' sizes come from; with rival.layers=2 the width is 3, as in the paper
 instead of one, fed back. R has weights of its own (the paper: x, padded). lambda_max is taken as 2,
 its upper bound. A is 1 between nearest neighbours. The norm is a gain and a bias for each node, as
 the benchmark's batch norm is once it is trained: statistics of a batch would mix samples, and those
-of one sample take the field's own level away (they learned worse on every data set tried).
+of one sample take the field's own level away (learned worse on PV and on Wave).
 """
 
 from __future__ import annotations

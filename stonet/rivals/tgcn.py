@@ -67,6 +67,8 @@ class TGCNCell(Cell):
 class TGCN(Recurrent):
     """Graph convolutions in front of gated recurrent units; 128 hidden features, two layers."""
 
+    lr = 2e-3
+
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__(config, clock, channels, nodes, TGCNCell, hidden=128, layers=2)
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
 from stonet.field import Dataset, Field
+from stonet.progress import tell
 from stonet.sources.assembly import assemble
 from stonet.sources.content import Content, NoValues, of_field
-from stonet.sources.progress import tell
 
 # which module reads which files; it offers read(path, config) -> list[Content]
 SUFFIXES = {

@@ -17,8 +17,8 @@ from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
 from stonet.geometry import Points, curve_order
+from stonet.progress import tell
 from stonet.sources.content import Content, nothing_left, with_levels
-from stonet.sources.progress import tell
 from stonet.sources.room import Room, memory_budget
 
 BLOCK = 2**24  # cells read at a time

@@ -1,4 +1,4 @@
-"""How far reading is, for whoever wants to watch; nobody has to be passed through the readers."""
+"""How far reading or fitting is, for whoever wants to watch, without passing them everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """Everything that is read in here tells how far it is."""
+    """Whatever long work is done in here tells how far it is."""
     token = _watch.set(watch)
     try:
         yield
