@@ -39,7 +39,7 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     with training_bar(as_json) as watch:
         run, state = fit_run(task, out, False, watch, replace_run=True)
     say(
-        "[3/4] scoring on test episodes, beside the floors: persistence, climatology, the linear base",
+        "[3/4] scoring on test episodes, beside persistence, climatology and the base",
         as_json,
     )
     with counting_bar("scoring", as_json) as count:

@@ -17,8 +17,8 @@ PACKAGE = ROOT / "stonet"
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
     "errors", "progress", "config", "clock", "geometry", "cf", "field", "outputs", "protocols",
-    "sources", "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder", "stencil",
-    "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task",
+    "sources", "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder",
+    "stencil", "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task",
     "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation", "comparison",
     "experiments", "benchmarks", "maps", "plots", "doctor", "estimator", "console", "report",
     "serve", "demo", "cli", "__main__",
