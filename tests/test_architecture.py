@@ -18,10 +18,10 @@ PACKAGE = ROOT / "stonet"
 ORDER = [
     "errors", "progress", "config", "clock", "geometry", "cf", "field", "outputs", "protocols",
     "sources", "datasets", "scaling", "windows", "neighbours", "multipole", "kernel", "encoder",
-    "stencil", "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo", "task",
-    "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation", "comparison",
-    "experiments", "benchmarks", "maps", "plots", "doctor", "estimator", "console", "report",
-    "serve", "demo", "cli", "__main__",
+    "stencil", "ridge", "linear", "branch", "decoder", "forecaster", "model", "rivals", "zoo",
+    "task", "checkpoint", "run", "state", "training", "inference", "metrics", "evaluation",
+    "comparison", "experiments", "benchmarks", "maps", "plots", "doctor", "estimator", "console",
+    "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 

@@ -31,6 +31,8 @@ from stonet.errors import StonetError
 if TYPE_CHECKING:
     from stonet.task import Task
 
+COMFORTABLE = 4_000  # points that a laptop trains on without complaint
+
 
 class Interrupted(StonetError):
     """The user stopped what can be resumed (exit code 130)."""
@@ -86,6 +88,8 @@ def fit(
     tell_notes(dataset, quiet)
     task = Task.of(dataset, asked)
     say(_plan(task), quiet)
+    if len(task.nodes) > COMFORTABLE:
+        say("note: so many points take long; --points 2000 or a --bbox is quicker.", quiet)
     try:
         with training_bar(quiet) as watch:
             run, state = fit_run(task, out, resume, watch)

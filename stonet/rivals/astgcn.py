@@ -63,6 +63,7 @@ class Attention(nn.Module):
 class ASTGCN(GridForecaster):
     """Chebyshev filters under attention; K = 3, one block of 64 features."""
 
+    lr = 1e-2
     inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
