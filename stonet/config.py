@@ -95,7 +95,9 @@ class RivalConfig(Section):
     hidden: int | None = Field(None, ge=1)
     layers: int | None = Field(None, ge=1)
     order: int | None = Field(None, ge=1)  # K: terms of a graph convolution, the point itself first
-    neighbours: int = Field(25, ge=1)  # nearest points of the graph, the point itself among them
+    neighbours: int | None = Field(
+        None, ge=1
+    )  # nearest points, itself among them; None: 25, fewer where there are few points
     embedding: int | None = Field(None, ge=1)  # of a node, for models that have one
     base: Literal["none", "persistence", "ridge"] = (
         "none"  # what the rival corrects, as STONet does

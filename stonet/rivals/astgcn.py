@@ -81,7 +81,7 @@ class ASTGCN(GridForecaster):
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 
     def operators(self, nodes: Points) -> Filters:
-        scaled = plain_laplacian(adjacency(nodes, self.rival.neighbours)).toarray()
+        scaled = plain_laplacian(adjacency(nodes, self.near)).toarray()
         filters = [torch.eye(len(nodes), dtype=torch.float64), torch.from_numpy(scaled)]
         while len(filters) < self.order:
             filters.append(2 * filters[1] @ filters[-1] - filters[-2])

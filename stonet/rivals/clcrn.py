@@ -69,7 +69,7 @@ class CLCRN(Recurrent):
         hidden, embedding = config.rival.hidden or 32, config.rival.embedding or 0
         super().__init__(config, clock, channels, nodes, cell, hidden, layers=2, entry=hidden)
         features = channels + self.extra
-        self.frame = Frame.of(nodes, config.rival.neighbours)
+        self.frame = Frame.of(nodes, self.near)
         self.kernel = Kernel()
         self.lift = dense(features, LIFTED)
         self.enter = dense(LIFTED + embedding + features, hidden)
@@ -78,7 +78,7 @@ class CLCRN(Recurrent):
 
     def operators(self, nodes: Points) -> Surroundings:
         """Who is near whom, and how they lie."""
-        return Surroundings.of(nodes, self.rival.neighbours, self.frame, *self._where)
+        return Surroundings.of(nodes, self.near, self.frame, *self._where)
 
     def roll(
         self, inputs: Inputs, operators: Surroundings, lesson: Lesson | None

@@ -28,6 +28,7 @@ from stonet.rivals.sparse import Operator, adjacency, random_walk
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows
 
+LEAST, MOST, SHARE = 5, 25, 14  # neighbours: 1 in 14 points, 25 as in the papers' harness at most
 NEAR = 4  # nodes whose forecasts are averaged where a query is no node
 
 
@@ -78,6 +79,8 @@ class GridForecaster(Forecaster):
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__()
         self.rival, self.clock, self.channels, self.nodes = config.rival, clock, channels, nodes
+        few = min(max(len(nodes) // SHARE, LEAST), MOST)  # a mean over most points would blur all
+        self.near = config.rival.neighbours or few
         self.extra = 2 * clock.features  # sine and cosine of the time of day and of the year
         base = config.rival.base
         self.base = None if base == "none" else LinearBase(clock, channels, base)
@@ -98,7 +101,7 @@ class GridForecaster(Forecaster):
                 f"{type(self).__name__} has weights for each of its {len(self.nodes)} training "
                 "points, in their order, and cannot take others."
             )
-        mean = random_walk(adjacency(nodes, self.rival.neighbours))
+        mean = random_walk(adjacency(nodes, self.near))
         return Graph(self.operators(nodes), Operator.of(mean, *self._where))
 
     def links(self, nodes: Points, queries: Points) -> Links:

@@ -49,6 +49,6 @@ class DCRNN(Recurrent):
 
     def operators(self, nodes: Points) -> Walks:
         """D_O^-1 A and D_I^-1 A'."""
-        a = directed(nodes, self.rival.neighbours)
+        a = directed(nodes, self.near)
         along, against = (Operator.of(random_walk(b), *self._where) for b in (a, csr_array(a.T)))
         return along, against

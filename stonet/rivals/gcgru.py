@@ -44,4 +44,4 @@ class GCGRU(Recurrent):
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""
-        return Operator.of(laplacian(adjacency(nodes, self.rival.neighbours)), *self._where)
+        return Operator.of(laplacian(adjacency(nodes, self.near)), *self._where)

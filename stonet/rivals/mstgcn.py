@@ -32,6 +32,8 @@ from stonet.rivals.temporal import ConvBlock, by_node, strides, unpacked
 class MSTGCN(GridForecaster):
     """Chebyshev filters and convolutions over time; K = 3, four blocks of 64 features."""
 
+    lr = 2e-3
+
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__(config, clock, channels, nodes)
         hidden, blocks = self.rival.hidden or 64, self.rival.layers or 4
@@ -49,7 +51,7 @@ class MSTGCN(GridForecaster):
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""
-        return Operator.of(plain_laplacian(adjacency(nodes, self.rival.neighbours)), *self._where)
+        return Operator.of(plain_laplacian(adjacency(nodes, self.near)), *self._where)
 
     def roll(
         self, inputs: Inputs, operators: Operator, lesson: Lesson | None

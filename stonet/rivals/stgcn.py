@@ -88,7 +88,7 @@ class STGCN(GridForecaster):
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""
-        return Operator.of(laplacian(adjacency(nodes, self.rival.neighbours)), *self._where)
+        return Operator.of(laplacian(adjacency(nodes, self.near)), *self._where)
 
     def roll(
         self, inputs: Inputs, operators: Operator, lesson: Lesson | None

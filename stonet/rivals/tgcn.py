@@ -74,5 +74,5 @@ class TGCN(Recurrent):
 
     def operators(self, nodes: Points) -> Operator:
         """GCN's matrix, D^-1/2 (A + I) D^-1/2."""
-        a = symmetric(adjacency(nodes, self.rival.neighbours), loops=True)
+        a = symmetric(adjacency(nodes, self.near), loops=True)
         return Operator.of(a, *self._where)
