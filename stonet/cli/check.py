@@ -8,36 +8,23 @@ from typing import Annotated
 import typer
 
 from stonet.cli.common import (
-    Bbox,
-    Count,
     DataArgument,
-    Every,
     Json,
+    Reading,
     Settings,
-    Start,
-    Stations,
-    Stop,
-    Timezone,
-    Variables,
     reading,
     sources_of,
 )
 from stonet.errors import UsageError
 
 
+@reading
 def check(
     data: DataArgument,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Draw map and availability: check.png.")
     ] = None,
-    variables: Variables = None,
-    bbox: Bbox = None,
-    start: Start = None,
-    stop: Stop = None,
-    points: Count = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    stations: Stations = None,
+    read: Reading = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +38,7 @@ def check(
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")
-    asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
+    asked = list(read or [])
     config = load_config(settings=[*(settings or []), *asked]).read
     with counting_bar("examining", as_json, transient=True) as bar, watched(bar):
         report = examine(sources_of(data, config, quiet=True), config)

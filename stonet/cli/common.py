@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -60,28 +62,38 @@ Stations = Annotated[
 ]
 
 
-def reading(
-    variables: str | None,
-    bbox: str | None,
-    start: str | None,
-    stop: str | None,
-    points: int | None,
-    every: str | None,
-    timezone: str | None,
-    stations: str | None,
-) -> list[str]:
-    """The options above as settings of the section `read`."""
-    given = {
-        "variables": variables,
-        "bbox": bbox,
-        "start": start,
-        "stop": stop,
-        "points": points,
-        "every": every,
-        "timezone": timezone,
-        "stations": stations,
-    }
-    return [f"read.{key}={json.dumps(v)}" for key, v in given.items() if v is not None]
+Reading = list[str] | None  # settings of the section `read`, from the options of `reading`
+OPTIONS: dict[str, Any] = {
+    "variables": Variables,
+    "bbox": Bbox,
+    "start": Start,
+    "stop": Stop,
+    "points": Count,
+    "every": Every,
+    "timezone": Timezone,
+    "stations": Stations,
+}
+
+
+def reading(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options above; it gets them as settings, in its argument `read`."""
+    own = get_type_hints(command, include_extras=True)
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        asked = {key: given.pop(key) for key in OPTIONS}
+        told = [f"read.{key}={json.dumps(v)}" for key, v in asked.items() if v is not None]
+        command(**given, read=told)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        p.replace(annotation=own[p.name])
+        for p in inspect.signature(command).parameters.values()
+        if p.name != "read"
+    ] + [inspect.Parameter(key, kind, default=None, annotation=OPTIONS[key]) for key in OPTIONS]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper
 
 
 def sources_of(data: str, config: ReadConfig, quiet: bool) -> Any:

@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stonet.cli.common import (
-    Bbox,
-    Count,
     DataArgument,
-    Every,
     Json,
+    Reading,
     Settings,
-    Start,
-    Stations,
-    Stop,
-    Timezone,
-    Variables,
     open_data,
     reading,
     tell_notes,
@@ -36,6 +29,7 @@ MINUTES = 2.0  # for each model and seed, unless asked otherwise
 UNSEEN = 0.2  # share of points held out for --inductive where the data set has none
 
 
+@reading
 def compare(
     data: DataArgument,
     models: Annotated[
@@ -56,14 +50,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="A folder for compare.json and compare.png.")
     ] = None,
-    variables: Variables = None,
-    bbox: Bbox = None,
-    start: Start = None,
-    stop: Stop = None,
-    points: Count = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    stations: Stations = None,
+    read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Train models side by side on the same data and budget; one table."""
@@ -77,7 +64,7 @@ def compare(
         raise UsageError(f"--seeds {seeds}; expected at least 1.")
     names = _names(models)
     length = Budget(epochs, MINUTES if budget is None and epochs is None else budget)
-    extra = reading(variables, bbox, start, stop, points, every, timezone, stations)
+    extra = list(read or [])
     config = load_config(preset, None, [*(settings or []), *extra])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -8,17 +8,10 @@ from typing import Annotated
 import typer
 
 from stonet.cli.common import (
-    Bbox,
-    Count,
-    Every,
     Json,
     MaybeData,
+    Reading,
     RunArgument,
-    Start,
-    Stations,
-    Stop,
-    Timezone,
-    Variables,
     open_for,
     provenance,
     reading,
@@ -26,18 +19,12 @@ from stonet.cli.common import (
 )
 
 
+@reading
 def evaluate(
     run: RunArgument,
     data: MaybeData = None,
     part: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
-    variables: Variables = None,
-    bbox: Bbox = None,
-    start: Start = None,
-    stop: Stop = None,
-    points: Count = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    stations: Stations = None,
+    read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Score a run beside its floors, at seen and at unseen points."""
@@ -53,8 +40,7 @@ def evaluate(
     if part not in PARTS:
         raise unknown_name("part", part, PARTS)
     trained = Run.load(run)
-    asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
-    dataset = open_for(trained, data, asked, as_json)
+    dataset = open_for(trained, data, read or [], as_json)
     tell_notes(dataset, as_json)
     task = scored_task(trained, dataset)
     with counting_bar("scoring", as_json) as watch:

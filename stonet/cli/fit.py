@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stonet.cli.common import (
-    Bbox,
-    Count,
     DataArgument,
-    Every,
     Json,
+    Reading,
     Settings,
-    Start,
-    Stations,
-    Stop,
-    Timezone,
-    Variables,
     open_data,
     provenance,
     reading,
@@ -40,6 +33,7 @@ class Interrupted(StonetError):
     exit_code = 130
 
 
+@reading
 def fit(
     data: DataArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
@@ -60,14 +54,7 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
     ] = False,
-    variables: Variables = None,
-    bbox: Bbox = None,
-    start: Start = None,
-    stop: Stop = None,
-    points: Count = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    stations: Stations = None,
+    read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Train a model and save it as a run folder."""
@@ -78,7 +65,7 @@ def fit(
     from stonet.training import is_first_process
 
     started = time.monotonic()
-    extra = reading(variables, bbox, start, stop, points, every, timezone, stations)
+    extra = list(read or [])
     extra += [] if model is None else [f"model={json.dumps(model)}"]
     extra += [] if seed is None else [f"train.seed={seed}"]
     extra += [] if unseen is None else [f"data.unseen={unseen}"]

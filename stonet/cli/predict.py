@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stonet.cli.common import (
-    Bbox,
-    Count,
-    Every,
     Json,
     MaybeData,
+    Reading,
     RunArgument,
-    Start,
-    Stations,
-    Stop,
-    Timezone,
-    Variables,
     open_for,
     provenance,
     reading,
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
     from stonet.geometry import Points
 
 
+@reading
 def predict(
     run: RunArgument,
     data: MaybeData = None,
@@ -43,14 +37,7 @@ def predict(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The file to write: .nc, .zarr, .csv or .parquet.")
     ] = Path("forecast.nc"),
-    variables: Variables = None,
-    bbox: Bbox = None,
-    start: Start = None,
-    stop: Stop = None,
-    points: Count = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    stations: Stations = None,
+    read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Forecast what follows the data's last time, at its points or anywhere else."""
@@ -62,8 +49,7 @@ def predict(
     started = time.monotonic()
     check_writable(out)
     trained = Run.load(run)
-    asked = reading(variables, bbox, start, stop, points, every, timezone, stations)
-    dataset = open_for(trained, data, asked, as_json)
+    dataset = open_for(trained, data, read or [], as_json)
     tell_notes(dataset, as_json)
     field = dataset.episodes[-1].take(dataset.seen)  # points held out stay held out
     answer = forecast(trained, field, _sites(at, field), times)
