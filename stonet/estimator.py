@@ -16,6 +16,7 @@ from stonet.geometry import Kind, Points
 from stonet.inference import Times, forecast
 from stonet.metrics import Record, find
 from stonet.protocols import hold_out
+from stonet.rivals.floors import persistence
 from stonet.run import Run
 from stonet.sources import read_with
 from stonet.sources.sites import parse_sites
@@ -93,13 +94,16 @@ class STONet:
     def score(self, data: Data, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
         whole = as_dataset(data, self.run.config)
-        records, channels = self.records(whole.take(whole.seen), part), self.run.channels
+        run, channels = self.run, self.run.channels
+        floor = persistence(run.config, run.clock, len(channels), run.nodes)
+        pair = {"persistence": floor, self.config.model: run.model}
+        records = evaluate(run, scored_task(run, whole.take(whole.seen)), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
-        model, floor = (
+        mine, theirs = (
             find(records, model=name, **chosen) for name in (self.config.model, "persistence")
         )
-        return 1.0 - model / floor if floor else math.nan
+        return 1.0 - mine / theirs if theirs else math.nan
 
     def records(self, data: Data, part: str = "test") -> list[Record]:
         """Every score, of the model and of its floors, as tidy records."""
