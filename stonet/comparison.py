@@ -33,7 +33,8 @@ from stonet.task import Task
 from stonet.training import Progress, Trainer
 
 PROBE = 8  # steps that are timed
-JUDGED = 20  # times in a budget of minutes that the validation error is looked at
+JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
+JUDGING = 0.2  # share of the budget at most that this may take
 
 
 @dataclass(frozen=True)
@@ -178,10 +179,11 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     trainer.fit(watch=clock)
     if not clock.steps:  # nothing to train
         return _trained(task.config, epochs=0)
-    left = 60 * minutes - clock.judged[0] - JUDGED * clock.judged[-1]
-    steps = max(JUDGED, int(left / clock.per_step))
+    seconds = 60 * minutes - clock.judged[0]  # which held the closed forms
+    looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
+    steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
     whole = trainer.windows.batches(trainer.config.batch, trainer.config.run)
-    each = min(whole, math.ceil(steps / JUDGED))
+    each = min(whole, math.ceil(steps / looks))
     found = {"epochs": max(1, steps // each), "steps": each}
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(found))
