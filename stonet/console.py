@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
 
 
-def print_table(table: Table) -> None:
+def print_table(table: Table, least: int = 100) -> None:
     """A result, on stdout; whole even where nobody told how wide the terminal is."""
-    Console(width=max(Console().width, 100)).print(table)
+    Console(width=max(Console().width, least)).print(table)
 
 
 def say(text: str, quiet: bool = False) -> None:

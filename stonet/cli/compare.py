@@ -127,7 +127,7 @@ def _report(
         print_json(result)
         return
     for group, lines in tables.items():
-        print_table(comparison_table(lines, group, facts["data"], found.budget))
+        print_table(comparison_table(lines, group, facts["data"], found.budget), least=120)
     for model, reason in found.skipped.items():
         say(f"{model} was left out: {reason}")
     if inductive:
