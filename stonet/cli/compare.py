@@ -112,6 +112,7 @@ def _report(
     found: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
 ) -> None:
     """Tables, or JSON; and files where a folder is given."""
+    from stonet.cf import replacing
     from stonet.comparison import summary
     from stonet.console import comparison_table, print_json, print_table, say
     from stonet.plots import error_by_lead, png
@@ -121,8 +122,11 @@ def _report(
     tables = {group: summary(found, group) for group in groups}
     result = found.to_json() | {"tables": tables, "versions": versions()} | facts
     if out is not None:
-        (out / "compare.json").write_text(json.dumps(result, indent=1))
-        (out / "compare.png").write_bytes(png(error_by_lead(found.records, title=facts["data"])))
+        figure = png(error_by_lead(found.records, title=facts["data"]))
+        files = {"compare.json": json.dumps(result, indent=1).encode(), "compare.png": figure}
+        for name, content in files.items():
+            with replacing(out / name) as path:
+                path.write_bytes(content)
     if as_json:
         print_json(result)
         return

@@ -24,8 +24,6 @@ from stonet.errors import StonetError
 if TYPE_CHECKING:
     from stonet.task import Task
 
-COMFORTABLE = 4_000  # points that a laptop trains on without complaint
-
 
 class Interrupted(StonetError):
     """The user stopped what can be resumed (exit code 130)."""
@@ -60,6 +58,7 @@ def fit(
     """Train a model and save it as a run folder."""
     from stonet.config import load_config
     from stonet.console import print_json, say, training_bar
+    from stonet.doctor import COMFORTABLE
     from stonet.estimator import fit_run
     from stonet.task import Task
     from stonet.training import is_first_process
