@@ -30,6 +30,7 @@ from stonet.rivals.sparse import (
     symmetric,
 )
 from stonet.windows import make_batch
+from stonet.zoo import build_model
 
 HERE = torch.device("cpu"), torch.float64
 PLACES = {"plane": ("plane", 1), "sphere": ("sphere", 2)}
@@ -308,3 +309,14 @@ def test_weights_that_belong_to_nodes_take_no_others() -> None:
     model.graph(case.nodes)
     with pytest.raises(UsageError, match="Known has weights for each of its 24 training points"):
         model.graph(case.nodes.take(np.arange(24)[::-1].copy()))
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"),
+    [("tgcn", "order=2"), ("clcrn", "legacy=true"), ("stgcn", "embedding=3")],
+)
+def test_a_setting_without_use_is_refused(model: str, setting: str) -> None:
+    config = load_config(settings=[f"model={model}", f"rival.{setting}"])
+    clock = Clock(step=10**9, past=4, horizon=3, calendar=False)
+    with pytest.raises(UsageError, match=f"no use for rival.{setting.partition('=')[0]}"):
+        build_model(config, clock, 1, small_points("plane", 20))

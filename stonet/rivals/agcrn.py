@@ -71,6 +71,8 @@ class AdaptiveGRU(nn.Module):
 class AGCRN(GridForecaster):
     """A learned graph and weights for each node; K = 2, 32 hidden features, two layers."""
 
+    understands = frozenset({"embedding", "order"})
+
     inductive = False  # every node has an embedding
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:

@@ -28,8 +28,7 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
-from stonet.rivals.common import GridForecaster, Inputs
-from stonet.rivals.recurrent import dense
+from stonet.rivals.common import GridForecaster, Inputs, dense
 from stonet.rivals.sparse import adjacency, plain_laplacian
 from stonet.rivals.temporal import ConvBlock, States, by_node, strides, unpacked
 
@@ -64,6 +63,7 @@ class ASTGCN(GridForecaster):
     """Chebyshev filters under attention; K = 3, one block of 64 features."""
 
     lr = 1e-2
+    understands = frozenset({"order"})
     inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:

@@ -30,9 +30,9 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
-from stonet.rivals.common import Inputs
+from stonet.rivals.common import Inputs, dense
 from stonet.rivals.local_kernel import Frame, Surroundings, WeightedSum
-from stonet.rivals.recurrent import GraphGRU, Recurrent, dense
+from stonet.rivals.recurrent import GraphGRU, Recurrent
 
 LIFTED = 8  # features of the lifted inputs, and of places in alpha
 
@@ -61,6 +61,7 @@ class CLCRN(Recurrent):
     """The learned kernel in gated recurrent units; 32 hidden features, two layers."""
 
     lr = 1e-2
+    understands = frozenset({"embedding"})
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         def cell(inputs: int, hidden: int) -> GraphGRU:

@@ -7,6 +7,7 @@ steps are interpolated, and a place that is no node gets the mean of its nearest
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
-from torch import Tensor
+from torch import Tensor, nn
 
 from stonet.clock import DAY, YEAR, Clock
 from stonet.config import Config
@@ -75,9 +76,13 @@ class GridForecaster(Forecaster):
     """
 
     lr = 5e-3
+    understands: frozenset[str] = frozenset()  # settings that not every rival has a use for
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__()
+        for name in sorted({"order", "embedding", "legacy"} - self.understands):
+            if getattr(config.rival, name):
+                raise UsageError(f"{type(self).__name__} has no use for rival.{name}: leave it.")
         self.rival, self.clock, self.channels, self.nodes = config.rival, clock, channels, nodes
         few = min(max(len(nodes) // SHARE, LEAST), MOST)  # a mean over most points would blur all
         self.near = config.rival.neighbours or few
@@ -199,3 +204,13 @@ class GridForecaster(Forecaster):
     def _where(self) -> tuple[torch.device, torch.dtype]:
         weight = next(self.parameters())
         return weight.device, weight.dtype
+
+
+def dense(inputs: int, outputs: int, maps: int = 1, bias: bool = True) -> nn.Linear:
+    """`maps` linear maps side by side in one matrix, each with Xavier's initial weights."""
+    linear = nn.Linear(inputs, outputs * maps, bias=bias)
+    bound = math.sqrt(6.0 / (inputs + outputs))
+    nn.init.uniform_(linear.weight, -bound, bound)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear

@@ -28,6 +28,7 @@ class GCGRU(Recurrent):
     """Chebyshev filters in gated recurrent units; K = 3, 64 hidden features, two layers."""
 
     lr = 2e-3
+    understands = frozenset({"legacy", "order"})
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         order = config.rival.order or 3

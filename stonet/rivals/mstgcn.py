@@ -23,8 +23,7 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
-from stonet.rivals.common import GridForecaster, Inputs
-from stonet.rivals.recurrent import dense
+from stonet.rivals.common import GridForecaster, Inputs, dense
 from stonet.rivals.sparse import Operator, adjacency, chebyshev, plain_laplacian
 from stonet.rivals.temporal import ConvBlock, by_node, strides, unpacked
 
@@ -33,6 +32,7 @@ class MSTGCN(GridForecaster):
     """Chebyshev filters and convolutions over time; K = 3, four blocks of 64 features."""
 
     lr = 2e-3
+    understands = frozenset({"order"})
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__(config, clock, channels, nodes)

@@ -26,7 +26,7 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
-from stonet.rivals.common import GridForecaster, Inputs
+from stonet.rivals.common import GridForecaster, Inputs, dense
 
 HALFWAY, DECAY = 0.25, 0.05  # shares of the training: labels in half of the cases, and how abruptly
 State = Float[Tensor, "node batch hidden"]
@@ -180,13 +180,3 @@ def corrected(
 ) -> Float[Tensor, "node batch channel"]:
     """The label where there is one, else the decoder's own value."""
     return torch.where(mask.transpose(0, 1), label.transpose(0, 1).to(value.dtype), value)
-
-
-def dense(inputs: int, outputs: int, maps: int = 1, bias: bool = True) -> nn.Linear:
-    """`maps` linear maps side by side in one matrix, each with Xavier's initial weights."""
-    linear = nn.Linear(inputs, outputs * maps, bias=bias)
-    bound = math.sqrt(6.0 / (inputs + outputs))
-    nn.init.uniform_(linear.weight, -bound, bound)
-    if bias:
-        nn.init.zeros_(linear.bias)
-    return linear

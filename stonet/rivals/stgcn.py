@@ -26,8 +26,7 @@ from stonet.clock import Clock
 from stonet.config import Config
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
-from stonet.rivals.common import GridForecaster, Inputs
-from stonet.rivals.recurrent import dense
+from stonet.rivals.common import GridForecaster, Inputs, dense
 from stonet.rivals.sparse import Operator, adjacency, chebyshev, laplacian
 from stonet.rivals.temporal import Slots, States, by_node, stretches, unpacked
 
@@ -66,6 +65,8 @@ class Block(nn.Module):
 
 class STGCN(GridForecaster):
     """Gated convolutions around a Chebyshev filter; K = 3, one block of 128 features."""
+
+    understands = frozenset({"order"})
 
     inductive = False  # gains and biases belong to nodes
 

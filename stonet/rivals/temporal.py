@@ -14,8 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from stonet.rivals.common import Inputs
-from stonet.rivals.recurrent import dense
+from stonet.rivals.common import Inputs, dense
 
 SLOTS = 12  # the ASTGCN paper strides through longer pasts so that so many steps remain
 

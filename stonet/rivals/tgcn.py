@@ -24,7 +24,8 @@ from torch.nn.functional import linear
 from stonet.clock import Clock
 from stonet.config import Config
 from stonet.geometry import Points
-from stonet.rivals.recurrent import Cell, Recurrent, State, dense
+from stonet.rivals.common import dense
+from stonet.rivals.recurrent import Cell, Recurrent, State
 from stonet.rivals.sparse import Operator, adjacency, symmetric
 
 
@@ -68,6 +69,7 @@ class TGCN(Recurrent):
     """Graph convolutions in front of gated recurrent units; 128 hidden features, two layers."""
 
     lr = 2e-3
+    understands = frozenset({"legacy"})
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__(config, clock, channels, nodes, TGCNCell, hidden=128, layers=2)
