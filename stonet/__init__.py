@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stonet.field import Dataset, Field
     from stonet.geometry import Points
     from stonet.sources import read
+    from stonet.stream import Stream
 
 _WHERE = {  # public names, in reading order; imported when first used, so that importing is quick
     "read": "stonet.sources",
@@ -35,6 +36,7 @@ _WHERE = {  # public names, in reading order; imported when first used, so that 
     "Points": "stonet.geometry",
     "Dataset": "stonet.field",
     "STONet": "stonet.estimator",
+    "Stream": "stonet.stream",
     "StonetError": "stonet.errors",
 }
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Points",
     "STONet",
     "StonetError",
+    "Stream",
     "__version__",
     "open_dataset",
     "read",

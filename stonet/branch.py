@@ -11,19 +11,20 @@ neighbours, the sum over times; what is missing leaves both.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import gelu, pad
+from torch.nn.functional import pad
 
 from stonet.config import ModelConfig
 from stonet.encoder import mlp
-from stonet.kernel import neighbour_sum
+from stonet.joint import JointSum, order_lags
+from stonet.kernel import Scratch, neighbour_sum
 from stonet.neighbours import Block, Neighbours
 
 WORKSPACE = 2**20  # floats of the largest temporary
@@ -141,47 +142,19 @@ class RevisedBranch(nn.Module):
         lags: Float[Tensor, "rows future past"],
         links: Links,
     ) -> Float[Tensor, "batch future query rank"]:
-        batch, past, _, width = latent.shape
         values = pad(latent.permute(2, 1, 0, 3), (0, 0, 0, 0, 0, 0, 0, 1))  # node past batch latent
-        distinct, which = torch.unique(lags, return_inverse=True)  # few where times are regular
-        by_lag = self.lag(distinct[:, None] / self.horizon)
-        largest = past * max(batch * width, len(lags) * lags.shape[1] * len(self.place.bias))
-        pieces = [p for b in links.neighbours.blocks for p in _pieces(b, largest)]
-        sums = [
-            torch.utils.checkpoint.checkpoint(
-                self._joint_block, values, by_lag, which, piece, use_reentrant=False
+        parts = [values] if len(lags) == 1 else values.split(1, dim=2)
+        sums = []
+        for part, row in zip(parts, lags, strict=True):  # samples with times of their own go alone
+            ordered = order_lags(row)
+            by_lag = self.lag(ordered.value[:, None] / self.horizon)
+            arguments = (
+                *(part.flatten(2), self.place.weight, self.place.bias, by_lag),
+                *(self.weight, self.bias, ordered, links.neighbours),
             )
-            for piece in pieces
-        ]
-        rows = torch.cat([piece.rows for piece in pieces])
-        result = latent.new_zeros(len(links.own), batch, lags.shape[1], self.rank)
-        return result.index_copy(0, rows, torch.cat(sums)).permute(1, 2, 0, 3)
-
-    def _joint_block(
-        self,
-        values: Float[Tensor, "source past batch latent"],
-        by_lag: Float[Tensor, "lag hidden"],
-        which: Int[Tensor, "rows future past"],
-        block: Block,
-    ) -> Float[Tensor, "row batch future rank"]:
-        """sum_{j, s} reshape(W2 h + b2) v; outer products are summed first, no matrix per edge."""
-        rows, degree = block.index.shape
-        _, past, batch, width = values.shape
-        gathered = values.index_select(0, block.index.flatten()).view(
-            rows, degree, past, batch, width
-        )
-        hidden = gelu(
-            self.place(block.features)[:, None] + by_lag[:, None]
-        )  # row lag degree hidden
-        samples, future, _ = which.shape
-        chosen = hidden.index_select(1, which.flatten())
-        chosen = chosen.view(rows, samples, future, past, degree, -1)
-        if samples == 1:  # all samples share their kernels
-            outer = torch.einsum("nktbd,nztkm->nbzdm", gathered, chosen[:, 0])
-        else:
-            outer = torch.einsum("nktbd,nbztkm->nbzdm", gathered, chosen)
-        plain = gathered.sum((1, 2)) @ self.bias  # row batch rank
-        return outer.flatten(-2) @ self.weight + plain[:, :, None]
+            summed = JointSum.apply(*arguments)  # type: ignore[no-untyped-call]
+            sums.append(summed.unflatten(2, (-1, self.rank)))
+        return torch.cat(sums, dim=2).permute(2, 0, 1, 3)
 
 
 class LocalBranch(nn.Module):
@@ -236,47 +209,45 @@ class _WeightedSum(torch.autograd.Function):
         ctx.save_for_backward(values, *weights)
         ctx.neighbours = neighbours
         result = values.new_zeros(len(neighbours.count), *values.shape[1:])
-        for block, weight in zip(neighbours.blocks, weights, strict=True):
-            for start, piece in _numbered(block, values[0].numel()):
-                gathered = values.index_select(0, piece.index.flatten()).view(
-                    *piece.index.shape, *values.shape[1:]
-                )
-                part = weight[start : start + len(piece.rows), :, None]
-                result[piece.rows] = (gathered * part).sum(1)
+        scratch = Scratch(values)
+        for piece, cut, weight in _pieces(values, neighbours, weights):
+            gathered = _gathered(values, piece, scratch)
+            gathered *= weight[cut, :, None]
+            result.index_copy_(0, piece.rows, gathered.sum(1))
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
         values, *weights = ctx.saved_tensors
-        d_values = torch.zeros_like(values)
+        d_values = torch.zeros_like(values, memory_format=torch.contiguous_format)
         d_weights = [torch.empty_like(weight) for weight in weights]
-        for block, weight, d_weight in zip(ctx.neighbours.blocks, weights, d_weights, strict=True):
-            for start, piece in _numbered(block, values[0].numel()):
-                flat, stop = piece.index.flatten(), start + len(piece.rows)
-                gradient = upstream[0].index_select(0, piece.rows)[:, None]
-                gathered = values.index_select(0, flat).view(*piece.index.shape, *values.shape[1:])
-                d_weight[start:stop] = (gathered * gradient).sum(2)
-                d_values.index_add_(0, flat, (gradient * weight[start:stop, :, None]).flatten(0, 1))
+        scratch, pairs = Scratch(values), zip(weights, d_weights, strict=True)
+        for piece, cut, (weight, d_weight) in _pieces(values, ctx.neighbours, list(pairs)):
+            gradient = upstream[0].index_select(0, piece.rows)[:, None]
+            gathered = _gathered(values, piece, scratch)
+            torch.sum(gathered.mul_(gradient), 2, out=d_weight[cut])
+            spread = torch.mul(gradient, weight[cut, :, None], out=gathered)
+            d_values.flatten(1).index_add_(
+                0, piece.index.flatten(), spread.flatten(2).flatten(0, 1)
+            )
         return d_values, None, *d_weights
 
 
-def _pieces(block: Block, width: int) -> list[Block]:
-    return [piece for _, piece in _numbered(block, width)]
+def _gathered(values: Tensor, piece: Block, scratch: Scratch) -> Tensor:
+    gathered = scratch.gather("gathered", values.flatten(1), piece.index.flatten())
+    return gathered.view(*piece.index.shape, *values.shape[1:])
 
 
-def _numbered(block: Block, width: int) -> list[tuple[int, Block]]:
-    """Pieces of a block small enough for the workspace, each with its first row."""
-    rows = max(1, WORKSPACE // max(1, width * block.index.shape[1]))
-    return [
-        (
-            r,
-            Block(
-                block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]
-            ),
-        )
-        for r in range(0, len(block.rows), rows)
-    ]
+def _pieces(
+    values: Tensor, neighbours: Neighbours, weights: Sequence[Any]
+) -> Iterator[tuple[Block, slice, Any]]:
+    """Pieces of every block small enough for the workspace: which rows, and the block's weights."""
+    for block, weight in zip(neighbours.blocks, weights, strict=True):
+        rows = max(1, WORKSPACE // max(1, values[0].numel() * block.index.shape[1]))
+        for r in range(0, len(block.rows), rows):
+            cut = slice(r, r + rows)
+            yield Block(block.rows[cut], block.index[cut], block.features[cut]), cut, weight
 
 
 def _mean_count(

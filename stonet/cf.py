@@ -61,6 +61,20 @@ def to_xarray(field: Field) -> xr.Dataset:
     """Dims (time, station); forecasts carry forecast_reference_time and forecast_period."""
     import xarray as xr
 
+    dataset, channels = outline(field)
+    values = np.where(field.observed, field.values, np.float32("nan"))
+    missing = {"_FillValue": np.float32("nan")}
+    variables: dict[Any, Any] = {
+        name: (("time", "station"), values[:, :, i], about, missing)
+        for i, (name, about) in enumerate(channels.items())
+    }
+    return xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+
+
+def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
+    """Everything but the values, and what is noted of each channel."""
+    import xarray as xr
+
     names = np.array(field.points.names, dtype=object)
     coords: dict[str, Any] = {
         "time": _timeline(field.times, field.calendar, {"standard_name": "time", "axis": "T"}),
@@ -80,14 +94,30 @@ def to_xarray(field: Field) -> xr.Dataset:
         (coords if name == "altitude" else sites)[free] = _site(name, row, field.points.kind)
     told = [name for name in ("nearest_observation", "support") if name in sites]
     linked = {"ancillary_variables": " ".join(told)} if told else {}
-    values = np.where(field.observed, field.values, np.float32("nan"))
-    missing = {"_FillValue": np.float32("nan")}
-    variables: dict[str, Any] = {}
-    for i, name in enumerate(field.channels):
-        about = {"units": field.units[i], "long_name": name, **linked}
-        variables[name] = (("time", "station"), values[:, :, i], about, missing)
+    channels = {name: {"units": unit, "long_name": name, **linked} for name, unit in field.quantity}
     attrs = {"Conventions": "CF-1.11", "featureType": "timeSeries", **field.attrs}
-    return xr.Dataset(variables | sites, coords, attrs)
+    return xr.Dataset(sites, coords, attrs), channels
+
+
+def outline_of_many(
+    field: Field, issued: np.ndarray
+) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
+    """As `outline`, of forecasts like this one that were issued at these times.
+
+    Dims (forecast_reference_time, forecast_period, station).
+    """
+    dataset, channels = outline(field)
+    about = {"standard_name": "forecast_reference_time", "axis": "T"}
+    issue, lead = "forecast_reference_time", "forecast_period"
+    lengths = field.times - (field.reference_time or 0)
+    coords = {
+        issue: (issue, *_timeline(issued, field.calendar, about)[1:]),
+        lead: (lead, *_periods(lengths, field.calendar)[1:]),
+    }
+    attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}
+    told = dataset.drop_vars(["time", issue, lead]).assign_coords(coords)
+    told.attrs = attrs
+    return told, channels
 
 
 def to_netcdf(field: Field, path: str | Path) -> None:

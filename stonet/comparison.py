@@ -7,16 +7,12 @@ same machine takes the same steps again and gives the same bits.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import hashlib
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +22,7 @@ from stonet.config import Config, make_config
 from stonet.errors import UsageError
 from stonet.evaluation import evaluate
 from stonet.field import Dataset
+from stonet.machine import forget_peak, peak_mb
 from stonet.metrics import Record
 from stonet.run import Run
 from stonet.sources.room import cache_folder
@@ -126,11 +123,11 @@ def train_one(dataset: Dataset, config: Config, budget: Budget) -> tuple[Row, li
         task = Task.of(dataset, _for_minutes(task, budget.minutes))
     elif budget.epochs is not None:
         task = Task.of(dataset, _trained(config, epochs=budget.epochs))
-    _forget_peak()
+    forget_peak()
     run = Run.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
     state = trainer.fit(watch=clock)
-    whole = trainer.windows.batches(trainer.config.batch, trainer.config.run)
+    whole = trainer.feed.whole
     row = Row(
         model=config.model,
         seed=config.train.seed,
@@ -138,7 +135,7 @@ def train_one(dataset: Dataset, config: Config, budget: Budget) -> tuple[Row, li
         steps=state.step,
         seconds=clock.elapsed,
         seconds_per_epoch=clock.per_step * whole,
-        peak_mb=_peak(),
+        peak_mb=peak_mb(),
         best_validation=state.best,
         inductive=run.model.inductive,
     )
@@ -182,7 +179,7 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     seconds = 60 * minutes - clock.judged[0]  # which held the closed forms
     looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
     steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
-    whole = trainer.windows.batches(trainer.config.batch, trainer.config.run)
+    whole = trainer.feed.whole
     each = min(whole, math.ceil(steps / looks))
     found = {"epochs": max(1, steps // each), "steps": each}
     note.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +198,9 @@ def _fingerprint(task: Task, minutes: float) -> str:
 
 def _trained(config: Config, epochs: int, steps: int | None = None) -> Config:
     """The same for so long, judged by the best validation error on the way, never cut short."""
+    few = config.train.warmup if steps is None else steps * epochs // 3  # too few to warm up long
     update = {"epochs": epochs, "steps": steps, "patience": max(epochs, 1)}
+    update["warmup"] = min(config.train.warmup, few)
     return config.model_copy(update={"train": config.train.model_copy(update=update)})
 
 
@@ -209,30 +208,6 @@ def _with(config: Config, model: str, seed: int) -> Config:
     values = config.model_dump()
     values["model"], values["train"]["seed"] = model, seed
     return make_config(values)
-
-
-def _forget_peak() -> None:
-    """Start to count the peak memory anew, as far as the system lets us (Linux)."""
-    gc.collect()
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # give back what earlier models left
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        pass
-
-
-def _peak() -> float:
-    """The process's highest memory in MB since then."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1e3
-    except OSError:
-        pass
-    import resource  # not on Windows
-
-    scale = 1e6 if sys.platform == "darwin" else 1e3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
 def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]]:

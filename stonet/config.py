@@ -98,6 +98,7 @@ class RivalConfig(Section):
     neighbours: int | None = Field(
         None, ge=1
     )  # nearest points, itself among them; None: 25, fewer where there are few points
+    past: int | None = Field(None, ge=1)  # steps that it sees of data.past; None: 12, as published
     embedding: int | None = Field(None, ge=1)  # of a node, for models that have one
     base: Literal["none", "persistence", "ridge"] = (
         "none"  # what the rival corrects, as STONet does
@@ -111,7 +112,9 @@ class TrainConfig(Section):
     epochs: int = Field(20, ge=0)
     steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
     batch: int = Field(8, ge=1)  # windows in one step
-    run: int = Field(4, ge=1)  # consecutive windows that share frames within a batch
+    run: int | None = Field(
+        None, ge=1
+    )  # consecutive windows that share frames within a batch; None: the model's own
     lr: float | None = Field(None, gt=0)  # None: the model's own
     schedule: Literal["cosine", "step", "constant"] = "cosine"
     warmup: int = Field(20, ge=0)  # steps
@@ -123,6 +126,10 @@ class TrainConfig(Section):
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)
     save_every: int = Field(100, ge=1)  # steps between resumable states
+    tile: int | None = Field(
+        None, ge=1
+    )  # points of a spatial tile, one in each step; None: all points up to 20,000, else 8,192
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     seed: int = 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,10 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
 
 
 @contextmanager
-def counting_bar(title: str, quiet: bool, transient: bool = False) -> Iterator[Any]:
-    """A bar for a known number of things: watch(done, total, note)."""
+def counting_bar(
+    title: str, quiet: bool, transient: bool = False, patience: float = 0.0
+) -> Iterator[Any]:
+    """A bar for a known number of things: watch(done, total, note); after `patience` seconds."""
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -87,13 +90,25 @@ def counting_bar(title: str, quiet: bool, transient: bool = False) -> Iterator[A
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen, disable=quiet, transient=transient) as progress:
-        bar = progress.add_task(title, total=None, note="")
+    progress = Progress(*columns, console=screen, disable=quiet, transient=transient)
+    bar = progress.add_task(title, total=None, note="")
+    started, shown = time.monotonic(), False
 
-        def watch(done: int, total: int, note: str = "") -> None:
-            progress.update(bar, completed=done, total=total, note=note)
+    def watch(done: int, total: int, note: str = "") -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - started >= patience:
+            progress.start()
+            shown = True
+        progress.update(bar, completed=done, total=total, note=note)
 
+    try:
+        if not patience:
+            progress.start()
+            shown = True
         yield watch
+    finally:
+        if shown:
+            progress.stop()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stonet import crew
 from stonet.checkpoint import RunFolder
 from stonet.config import Config, load_config, make_config
 from stonet.errors import UsageError
@@ -22,7 +23,7 @@ from stonet.sources import read_with
 from stonet.sources.sites import parse_sites
 from stonet.state import State
 from stonet.task import Task
-from stonet.training import Trainer, Watcher, is_first_process
+from stonet.training import Trainer, Watcher
 from stonet.windows import split
 
 Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
@@ -153,7 +154,7 @@ def fit_run(
     """Train for a task; publish the run in its folder as a whole."""
     run = Run.untrained(task)
     trainer = Trainer(run, task)  # refuses what cannot be trained before a folder is made
-    if folder is None or not is_first_process():
+    if folder is None or not crew.is_first():
         return run, trainer.fit(None, resume, watch)
     place = RunFolder(folder)
     with place.lock():

@@ -16,7 +16,7 @@ from stonet.metrics import Record, Statistics, deviation, find
 from stonet.rivals.floors import LinearForecaster, no_daily
 from stonet.run import Run
 from stonet.task import Task
-from stonet.training import in_batches
+from stonet.windows import in_batches
 from stonet.zoo import FLOORS, build_model
 
 BATCH = 8

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from stonet.errors import UsageError
 from stonet.geometry import Points
 from stonet.windows import Batch, Windows
 
@@ -23,6 +25,15 @@ class Scene:
 
     graph: Any
     links: Any
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of the nodes and a scene that asks the first of them, the core, with all they need."""
+
+    nodes: Int64[np.ndarray, " node"] | None  # positions, the core's first; None: all nodes
+    core: int  # how many are asked
+    scene: Scene
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,9 @@ class Forecaster(nn.Module, ABC):
     inductive: bool = True  # whether it can be asked at points it was not trained on
     lr: float = 1e-2  # a learning rate that suits it
     outage: float = 0.0  # share of sensors hidden in a training step
+    run: int = 1  # consecutive windows in a batch; more only pay where windows share their frames
+    tiled: bool = False  # whether a forecast depends on few nodes, so that it has `web` and `tile`
+    frame_wise: bool = False  # whether `encode` gives a row for each frame, from it alone
 
     @abstractmethod
     def graph(self, nodes: Points) -> Any:
@@ -84,6 +98,17 @@ class Forecaster(nn.Module, ABC):
         """The answer; a lesson is only there in training, and most models need none."""
         encoded = self.encode(batch, scene)
         return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
+
+    def web(self, nodes: Points) -> Any:
+        """Who depends on whom among the nodes, for `tile`; few models depend on few nodes only."""
+        raise UsageError(
+            f"{type(self).__name__} as it is set sees all points at once and cannot be trained in "
+            "tiles. Leave train.tile out, or give fewer points (--points)."
+        )
+
+    def tile(self, web: Any, core: Int64[np.ndarray, " core"]) -> Tile:
+        """The core with its halo: its forecast is the one that all nodes together would give."""
+        raise NotImplementedError
 
     def isolated(self, scene: Scene) -> int:
         """Points of the scene out of every radius, served by their nearest neighbour instead."""

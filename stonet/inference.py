@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 from scipy.spatial import cKDTree
-from torch import Tensor
 
+from stonet import crew
+from stonet.archive import Archive
+from stonet.cf import outline
 from stonet.clock import parse_duration
 from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
-from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import EARTH_RADIUS_KM, Points
+from stonet.machine import give_back
 from stonet.neighbours import SLACK, own_nodes
+from stonet.progress import tell
 from stonet.run import Run
+from stonet.session import QUERIES, Pace, Session, cut
+from stonet.sources.room import parse_size
 from stonet.windows import Batch, make_batch
 
-QUERIES = 8192  # answered at a time, so that memory does not grow with the number of questions
 REACH = 1.25  # how far beyond the trained horizon one may ask
 OLD = 1.5  # inputs older than this many windows say nothing
+HELD = 16  # bytes for each number of an answer in memory: as it comes, checked, and written
 
 Times = Sequence[str | int | np.datetime64]
 
 
-def forecast(run: Run, field: Field, at: Points | None = None, times: Times | None = None) -> Field:
+def forecast(
+    run: Run,
+    field: Field,
+    at: Points | None = None,
+    times: Times | None = None,
+    memory: int | str | None = None,
+    session: Session | None = None,
+) -> Field:
     """The future of `field`, in its own units, at `at` and `times`.
 
     Args:
@@ -35,31 +49,103 @@ def forecast(run: Run, field: Field, at: Points | None = None, times: Times | No
             training points: new ones with a past simply join.
         at: where to ask (None: at the field's points). Points without a past are answered too.
         times: leads like "+90min", dates, or nanoseconds (None: the trained lead times).
+        memory: bytes, or a size such as "2G", that the whole process may take.
+        session: of this run and these points, if one is at hand: it spares making the graph.
     """
-    check_fits(run, field)
-    issue = int(field.times[-1])
-    ask = _asked_times(run, issue, times, field.calendar)
-    batch = _latest(run, field, ask)
-    queries = field.points if at is None else at
-    if queries.kind != field.points.kind:
-        raise UsageError(
-            f"Asked at points on a {queries.kind}; the data lie on a {field.points.kind}."
-        )
-    values = answer(run.model, batch, field.points, queries)[0]
-    return Field(
-        values=run.scaler.denormalise(values.numpy()),
+    queries, ask, batch = _asked(run, field, at, times)
+    if session is None:
+        session = Session(run, field.points)
+    elif session.run is not run or session.nodes != field.points:
+        raise UsageError("The session is of another run or of other points than the field.")
+    size = len(ask) * len(queries) * len(run.channels)
+    encoded, pace = session.encode(batch), Pace(_bytes(memory), HELD * size)
+    values = np.empty((len(ask), len(queries), len(run.channels)), np.float32)
+    done = 0
+    for part in session.answer(encoded, batch, queries, pace):
+        values[:, done : done + part.shape[2]] = part[0]
+        done += part.shape[2]
+        tell(done, len(queries))
+    return as_field(run, latest_frames(run, field), values, ask, queries)
+
+
+def forecast_to_zarr(
+    run: Run,
+    field: Field,
+    path: str | Path,
+    at: Points | None = None,
+    times: Times | None = None,
+    memory: int | str | None = None,
+) -> tuple[int, int]:
+    """As `forecast`, into a Zarr store, piece by piece; the answer is never held as a whole.
+
+    Processes that torchrun started share the queries. Gives the number of times and of points.
+    """
+    queries, ask, batch = _asked(run, field, at, times)
+    session = Session(run, field.points)
+    chunk = min(QUERIES, -(-len(queries) // crew.size()))
+    empty = as_field(run, latest_frames(run, field), None, ask, queries)
+    archive = Archive(Path(path), (len(ask), chunk))
+    archive.begin(*outline(empty))
+    try:
+        encoded, pace = session.encode(batch), Pace(_bytes(memory))
+        mine = range(crew.rank() * chunk, len(queries), crew.size() * chunk)
+        for number, start in enumerate(mine):
+            part = cut(queries, start, min(start + chunk, len(queries)))
+            found = list(session.answer(encoded, batch, part, pace))
+            archive.write((0, start), np.concatenate(found, axis=2)[0])
+            give_back()
+            tell(number + 1, len(mine))
+    except BaseException:
+        archive.abandon()
+        raise
+    archive.finish()
+    return len(ask), len(queries)
+
+
+def as_field(
+    run: Run,
+    window: Field,
+    values: Float32[np.ndarray, "future query channel"] | None,
+    ask: Int64[np.ndarray, " future"],
+    queries: Points,
+) -> Field:
+    """The answer with all that is known of it; without values, one that takes no room."""
+    shape = (len(ask), len(queries), len(run.channels))
+    known: dict[str, Any] = dict(
         times=ask,
         points=queries,
         channels=run.channels,
         units=run.units,
-        calendar=field.calendar,
-        reference_time=issue,
+        calendar=window.calendar,
+        reference_time=int(window.times[-1]),
         attrs={
             "title": f"Forecast by {run.config.model}",
             "source": f"stonet, trained on {run.dataset}",
         },
-        sites=trust(_latest_frames(run, field), queries, run.config.graph.decoder_radius),
+        sites=trust(window, queries, run.config.graph.decoder_radius),
     )
+    if values is None:
+        nothing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
+        return Field.trusted(values=nothing[0], mask=nothing[1], notes=(), **known)
+    return Field(values=values, **known)
+
+
+def _asked(
+    run: Run, field: Field, at: Points | None, times: Times | None
+) -> tuple[Points, Int64[np.ndarray, " future"], Batch]:
+    """Where, when, and from what; refused if that does not fit the run."""
+    check_fits(run, field)
+    check_observed(run, field)
+    queries = field.points if at is None else at
+    check_kind(field.points, queries)
+    ask = asked_times(run, int(field.times[-1]), times, field.calendar)
+    return queries, ask, latest_window(run, field, ask)
+
+
+def check_kind(nodes: Points, queries: Points) -> None:
+    """Refuse questions on another geometry."""
+    if queries.kind != nodes.kind:
+        raise UsageError(f"Asked at points on a {queries.kind}; the data lie on a {nodes.kind}.")
 
 
 def trust(
@@ -77,23 +163,6 @@ def trust(
     unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0
     support = np.where(observed, 0.0, np.where(within, 1.0, 2.0))
     return {"nearest_observation": distance * unit, "support": support}
-
-
-@torch.inference_mode()
-def answer(
-    model: Forecaster, batch: Batch, nodes: Points, queries: Points
-) -> Float[Tensor, "batch future query channel"]:
-    """The normalised answer: the past is encoded once, queries are taken by the thousand."""
-    model.eval()
-    graph = model.graph(nodes)
-    encoded = model.encode(batch, Scene(graph, None))
-    parts = []
-    for start in range(0, len(queries), QUERIES):
-        chunk = queries
-        if len(queries) > QUERIES:
-            chunk = queries.take(np.arange(start, min(start + QUERIES, len(queries))))
-        parts.append(model.decode(encoded, batch, Scene(graph, model.links(nodes, chunk))))
-    return torch.cat(parts, dim=2)
 
 
 def check_fits(run: Run, field: Field) -> None:
@@ -118,7 +187,11 @@ def check_fits(run: Run, field: Field) -> None:
             f"The data's times are {kinds[field.calendar]}; this model was trained on "
             f"{kinds[run.clock.calendar]}."
         )
-    if not _latest_frames(run, field).observed.any():
+
+
+def check_observed(run: Run, field: Field) -> None:
+    """Refuse a window in which nothing was observed."""
+    if not latest_frames(run, field).observed.any():
         raise DataError(
             f"No value was observed in the last {run.clock.past} steps before "
             f"{time_label(int(field.times[-1]), field.calendar)}: there is nothing to forecast "
@@ -126,16 +199,16 @@ def check_fits(run: Run, field: Field) -> None:
         )
 
 
-def _latest_frames(run: Run, field: Field) -> Field:
+def latest_frames(run: Run, field: Field) -> Field:
     """The last frames, as many as the model looks back to, but no older ones than that."""
     clock = run.clock
     recent = np.flatnonzero(field.times > field.times[-1] - OLD * clock.past * clock.step)
     return field.between(int(recent[-clock.past :][0]), len(field.times))
 
 
-def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
+def latest_window(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     """One window that ends with the field's last frame; frames that it lacks count as missing."""
-    clock, part = run.clock, _latest_frames(run, field)
+    clock, part = run.clock, latest_frames(run, field)
     lacking = clock.past - len(part.times)
     earlier = part.times[0] - clock.step * np.arange(lacking, 0, -1)
     values = np.concatenate(
@@ -152,15 +225,16 @@ def _latest(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     )
 
 
-def _asked_times(
+def asked_times(
     run: Run, issue: int, times: Times | None, calendar: bool
 ) -> Int64[np.ndarray, " future"]:
+    """The asked times in nanoseconds, increasing and within reach."""
     clock = run.clock
     if isinstance(times, str):
         times = [times]
     if times is None:
         return issue + clock.step * np.arange(1, clock.horizon + 1)
-    asked = np.array([_one_time(issue, time, calendar) for time in times], dtype=np.int64)
+    asked = np.array([one_time(issue, time, calendar) for time in times], dtype=np.int64)
     last = issue + int(REACH * clock.horizon * clock.step)
     wrong = asked[(asked <= issue) | (asked > last)]
     if len(wrong) or not len(asked):
@@ -175,8 +249,9 @@ def _asked_times(
     return asked
 
 
-def _one_time(issue: int, time: str | int | np.datetime64, calendar: bool) -> int:
-    if isinstance(time, str) and time.startswith("+"):
+def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool) -> int:
+    """A date, a number, or a lead after the issue time, in nanoseconds."""
+    if issue is not None and isinstance(time, str) and time.startswith("+"):
         return issue + parse_duration(time[1:])
     if isinstance(time, (int, np.integer)):
         return int(time)
@@ -191,3 +266,7 @@ def _one_time(issue: int, time: str | int | np.datetime64, calendar: bool) -> in
             f"'{time}' is no time; write a lead such as '+1h30min' or a date such as "
             "2026-11-16T04:17."
         ) from None
+
+
+def _bytes(memory: int | str | None) -> int | None:
+    return parse_size(memory) if isinstance(memory, str) else memory

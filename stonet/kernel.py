@@ -14,11 +14,14 @@ share one). A missing source is a row of zeros, and it leaves the mean.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.utils.checkpoint
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, pad
@@ -68,7 +71,7 @@ class GraphKernel(nn.Module):
         arguments = (
             pad(stacked, (0, 0, 0, 0, 0, 1)),  # the empty row that padding points at
             self.target(target),
-            pad(self.source(source), (0, 0, 0, 1)),
+            self.source(pad(source, (0, 0, 0, 1))),
             self.edge,
             self.weight,
             self.bias,
@@ -103,20 +106,59 @@ def neighbour_sum(
     return result
 
 
-def _pieces(block: Block, kernels: int, width: int) -> list[tuple[Block, slice]]:
-    """Cut a block's rows, and if need be its kernels, so that temporaries stay small."""
-    rows = max(1, min(len(block.rows), WORKSPACE // max(1, width)))
-    frames = max(1, min(kernels, WORKSPACE // max(1, width * rows)))
-    return [
-        (
-            Block(
-                block.rows[r : r + rows], block.index[r : r + rows], block.features[r : r + rows]
-            ),
-            slice(k, min(k + frames, kernels)),
-        )
-        for r in range(0, len(block.rows), rows)
-        for k in range(0, kernels, frames)
-    ]
+class Scratch:
+    """Temporaries by name, kept for the next use: fresh memory costs more than the arithmetic."""
+
+    kept = threading.local()
+
+    def __init__(self, like: Tensor) -> None:
+        self.like, kind = like, f"{type(like).__name__} {like.device} {like.dtype}"
+        self.made: dict[str, Tensor] = self.kept.__dict__.setdefault(kind, {})
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        size = math.prod(shape)
+        if size > WORKSPACE:
+            return self.like.new_empty(shape)
+        if name not in self.made or len(self.made[name]) < size:
+            with torch.inference_mode(False):  # the next use may be a training step
+                self.made[name] = self.like.new_empty(size)
+        return self.made[name][:size].view(shape)
+
+    def gather(self, name: str, table: Tensor, index: Tensor) -> Tensor:
+        """Rows of a table."""
+        result = self(name, len(index), table.shape[1])
+        return torch.index_select(table, 0, index, out=result)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some targets of a block for some kernels: rows of tables that hold all kernels' nodes."""
+
+    target: Int[Tensor, " row"]
+    source: Int[Tensor, " edge"]  # `degree` of them for each row
+    features: Float[Tensor, "edge_of_one_kernel feature"]
+    degree: int
+
+
+def _pieces(values: Tensor, target: Tensor, hidden: int, neighbours: Neighbours) -> Iterator[Piece]:
+    """All the targets and kernels, cut so that temporaries stay small."""
+    kernels, sources, wide = values.shape
+    for block in neighbours.blocks:
+        degree = block.index.shape[1]
+        room = WORKSPACE // max(1, wide * hidden, degree * max(wide, hidden))
+        rows = max(1, min(len(block.rows), room))
+        frames = max(1, min(kernels, room // rows))
+        first = torch.arange(kernels, device=block.rows.device)[:, None]
+        for r in range(0, len(block.rows), rows):
+            cut = slice(r, r + rows)
+            for k in range(0, kernels, frames):
+                kernel = first[k : k + frames]
+                yield Piece(
+                    (block.rows[cut] + kernel * target.shape[1]).flatten(),
+                    (block.index[cut].flatten() + kernel * sources).flatten(),
+                    block.features[cut].flatten(0, 1),
+                    degree,
+                )
 
 
 class _FullSum(torch.autograd.Function):
@@ -129,67 +171,75 @@ class _FullSum(torch.autograd.Function):
         ctx.neighbours = neighbours
         kernels, _, group, latent = values.shape
         result = values.new_zeros(kernels, target.shape[1], group, weight.shape[1])
-        for block in neighbours.blocks:
-            width = group * latent * (weight.shape[0] // latent + block.index.shape[1])
-            for piece, part in _pieces(block, kernels, width):
-                _, _, outer, plain = _outer(values[part], target[part], source[part], edge, piece)
-                summed = (
-                    outer.reshape(-1, weight.shape[0]) @ weight + plain.reshape(-1, latent) @ bias
-                )
-                result[part, piece.rows] = summed.view(-1, len(piece.rows), group, weight.shape[1])
+        table, stacked = result.flatten(0, 1).flatten(1), values.flatten(2)
+        scratch = Scratch(values)
+        for piece in _pieces(stacked, target, target.shape[2], neighbours):
+            _, _, _, outer, plain = _outer(stacked, target, source, edge, piece, scratch)
+            summed = scratch("summed", len(piece.target) * group, weight.shape[1])
+            torch.mm(plain.view(-1, latent), bias, out=summed)
+            summed.addmm_(outer.view(-1, len(weight)), weight)
+            table.index_copy_(0, piece.target, summed.view(len(piece.target), -1))
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
         values, target, source, edge, weight, bias = ctx.saved_tensors
-        gradient = upstream[0].contiguous()
-        kernels, _, group, latent = values.shape
-        hidden = target.shape[-1]
-        d_values, d_target, d_source = map(torch.zeros_like, (values, target, source))
-        d_edge, d_weight, d_bias = map(torch.zeros_like, (edge, weight, bias))
-        for block in ctx.neighbours.blocks:
-            width = group * latent * (hidden + block.index.shape[1])
-            for piece, part in _pieces(block, kernels, width):
-                gathered, before, outer, plain = _outer(
-                    values[part], target[part], source[part], edge, piece
+        gradient, hidden, latent = upstream[0].flatten(0, 1).flatten(1), target.shape[2], len(bias)
+        d_values, d_target, d_source, d_edge, d_weight, d_bias = (
+            torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+            for tensor in (values, target, source, edge, weight.T, bias)
+        )
+        by_value = d_values.flatten(0, 1).flatten(1)
+        by_target, by_source = d_target.flatten(0, 1), d_source.flatten(0, 1)
+        stacked, scratch = values.flatten(2), Scratch(values)
+        for piece in _pieces(stacked, target, hidden, ctx.neighbours):
+            gathered, before, active, outer, plain = _outer(
+                stacked, target, source, edge, piece, scratch
+            )
+            d_out = scratch.gather("d_out", gradient, piece.target).view(-1, weight.shape[1])
+            d_weight.addmm_(d_out.T, outer.view(len(d_out), -1))
+            d_bias.addmm_(plain.view(-1, latent).T, d_out)
+            d_outer = scratch("d_outer", len(d_out), len(weight))
+            d_outer = torch.mm(d_out, weight.T, out=d_outer).view_as(outer)
+            d_gathered = torch.bmm(
+                active, d_outer.transpose(1, 2), out=scratch("d_gathered", *gathered.shape)
+            )
+            d_gathered += (d_out @ bias.T).view_as(plain)[:, None]
+            by_value.index_add_(0, piece.source, d_gathered.flatten(0, 1))
+            d_before = torch.bmm(gathered, d_outer, out=active)
+            torch.ops.aten.gelu_backward.grad_input(d_before, before, grad_input=d_before)
+            by_source.index_add_(0, piece.source, d_before.flatten(0, 1))
+            by_target.index_copy_(0, piece.target, d_before.sum(1))
+            if len(edge):
+                d_edge.addmm_(
+                    piece.features.T, d_before.view(-1, len(piece.features), hidden).sum(0)
                 )
-                count, degree = gathered.shape[0] // len(piece.rows), piece.index.shape[1]
-                d_out = gradient[part][:, piece.rows].reshape(-1, weight.shape[1])
-                d_weight += outer.reshape(-1, weight.shape[0]).T @ d_out
-                d_bias += plain.reshape(-1, latent).T @ d_out
-                d_outer = (d_out @ weight.T).view(-1, group * latent, hidden)
-                d_plain = (d_out @ bias.T).view(-1, 1, group * latent)
-                d_hidden = gathered @ d_outer  # (kernel row) degree hidden
-                d_gathered = torch.baddbmm(d_plain, gelu(before), d_outer.transpose(1, 2))
-                d_before = torch.ops.aten.gelu_backward(d_hidden, before)
-                flat = piece.index.flatten()
-                d_values[part].view(count, -1, group * latent).index_add_(
-                    1, flat, d_gathered.view(count, -1, group * latent)
-                )
-                d_before = d_before.view(count, len(piece.rows), degree, hidden)
-                d_source[part].index_add_(1, flat, d_before.view(count, -1, hidden))
-                d_target[part].index_add_(1, piece.rows, d_before.sum(2))
-                if len(edge):
-                    d_edge += piece.features.flatten(0, 1).T @ d_before.sum(0).flatten(0, 1)
-        return d_values, d_target, d_source, d_edge, d_weight, d_bias, None
+        return d_values, d_target, d_source, d_edge, d_weight.T, d_bias, None
 
 
 def _outer(
-    values: Float[Tensor, "kernel source group latent"],
+    values: Float[Tensor, "kernel source wide"],
     target: Float[Tensor, "kernel target hidden"],
     source: Float[Tensor, "kernel source hidden"],
     edge: Float[Tensor, "feature hidden"],
-    block: Block,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A block's gathered values, kappa's hidden layer before activation, sum h (x) v, sum v."""
-    kernels, _, group, latent = values.shape
-    rows, degree = block.index.shape
-    gathered = values.index_select(1, block.index.flatten())
-    gathered = gathered.view(kernels * rows, degree, group * latent)
-    before = _before(target, source, edge, block).view(kernels * rows, degree, -1)
-    outer = gathered.transpose(1, 2) @ gelu(before)  # (kernel row) (group latent) hidden
-    return gathered, before, outer, gathered.sum(1)
+    piece: Piece,
+    scratch: Scratch,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gathered values, kappa's hidden layer before and after activation, sum h (x) v, sum v."""
+    shape = len(piece.target), piece.degree, -1
+    gathered = scratch.gather("gathered", values.flatten(0, 1), piece.source).view(shape)
+    before = scratch.gather("before", source.flatten(0, 1), piece.source).view(shape)
+    before += target.flatten(0, 1).index_select(0, piece.target)[:, None]
+    if len(edge):
+        by_kernel = before.view(-1, len(piece.features), len(edge.T))
+        by_kernel.baddbmm_(
+            piece.features.expand(len(by_kernel), -1, -1), edge.expand(len(by_kernel), -1, -1)
+        )
+    active = torch.ops.aten.gelu.out(before, out=scratch("active", *before.shape))
+    outer = scratch("outer", len(before), gathered.shape[2], before.shape[2])
+    torch.bmm(gathered.transpose(1, 2), active, out=outer)
+    return gathered, before, active, outer, gathered.sum(1)
 
 
 def _before(

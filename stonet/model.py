@@ -8,11 +8,11 @@ u(x, t) = base(x, t) + P'(v_dec)      project              base: the closed-form
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from stonet.branch import Links, Local
@@ -21,8 +21,9 @@ from stonet.config import Config, GraphConfig
 from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
-from stonet.forecaster import Forecaster, Scene
+from stonet.forecaster import Forecaster, Scene, Tile
 from stonet.geometry import Points
+from stonet.halo import Web, cut_out, weave
 from stonet.linear import LinearBase, Look
 from stonet.multipole import (
     MultipoleGraph,
@@ -65,12 +66,15 @@ class STONetwork(Forecaster):
     """
 
     outage = 0.1
+    run = 4
 
     def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__()
         network, graph = config.network, config.graph
         self.nodes, self.network, self.channels = nodes, network, channels
         self.inductive = network.decoder != "fixed"
+        self.tiled = network.decoder not in ("fixed", "ode")
+        self.frame_wise = not network.window_time
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
@@ -98,9 +102,7 @@ class STONetwork(Forecaster):
                 "in their order, and cannot take others. Train with network.decoder=revised."
             )
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        multipole = build_graph(
-            nodes, level, self.radii, "sharp" if self.network.sharp else "nothing"
-        )
+        multipole = build_graph(nodes, level, self.radii, self._seen_by_encoder)
         return NodeGraph(multipole.to(*self._where), self._position(nodes).to(*self._where))
 
     def links(self, nodes: Points, queries: Points) -> QueryLinks:
@@ -113,6 +115,26 @@ class STONetwork(Forecaster):
         if self.base is not None:
             stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
         return QueryLinks(decoder.to(*self._where), stencil)
+
+    def web(self, nodes: Points) -> Web:
+        if not self.tiled:
+            return super().web(nodes)  # which refuses
+        level = levels_for(nodes, self.nodes, self.levels, self.seed)
+        return weave(nodes, level, self.radii, self.base is not None)
+
+    def tile(self, web: Web, core: Int64[np.ndarray, " core"]) -> Tile:
+        part = cut_out(web, core, self.network.layers, self._seen_by_encoder, self.describe)
+        own = torch.arange(len(core))
+        links = Links(self._position(part.core), part.decoder, own)
+        stencil = None
+        if self.base is not None:
+            spacing = float(self.base.spacing)
+            stencil = make_stencil(part.core, part.points, spacing, part.near)
+            stencil = replace(stencil, own=own).to(*self._where)
+        position = self._position(part.points).to(*self._where)
+        graph = NodeGraph(part.multipole.to(*self._where), position)
+        scene = Scene(graph, QueryLinks(links.to(*self._where), stencil))
+        return Tile(part.nodes, len(core), scene)
 
     def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "frame node latent"]:
         """v_enc of every distinct frame of the batch."""
@@ -169,6 +191,10 @@ class STONetwork(Forecaster):
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
             self.base.fit(train, validation, nodes)
+
+    @property
+    def _seen_by_encoder(self) -> Describe:
+        return "sharp" if self.network.sharp else "nothing"
 
     @property
     def _where(self) -> tuple[torch.device, torch.dtype]:

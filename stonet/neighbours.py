@@ -5,6 +5,7 @@ Padding points at one extra, always empty source row, so no operator needs to kn
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,8 @@ from torch import Tensor
 from stonet.geometry import Points
 
 BLOCK = 256  # targets in a block: small enough for the cache, large enough for the GEMM
+FEW = 48  # targets that a block has at least, even if their degrees differ
+ALIKE = 1.1  # largest degree of a larger block, over its smallest
 SLACK = 1e-12  # relative; d(x, y) <= radius is inclusive, as in the paper
 Describe = Literal["nothing", "offset", "sharp"]  # what the kernels see of an edge
 
@@ -62,19 +65,39 @@ def within_radius(
     targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
 ) -> Neighbours:
     """All sources with d(x, x_j) <= radius for each target x; the nearest one if there is none."""
+    target, source, isolated = edges_within(targets, sources, radius)
+    return neighbours_of(targets, sources, target, source, radius, describe, isolated)
+
+
+def edges_within(
+    targets: Points, sources: Points, radius: float
+) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"], int]:
+    """(target, source) of every edge, and how many targets only had their nearest source."""
     target, source = pairs_within(targets, sources, radius)
-    degree = np.bincount(target, minlength=len(targets))
-    empty = np.flatnonzero(degree == 0)
+    empty = np.flatnonzero(np.bincount(target, minlength=len(targets)) == 0)
     if len(empty):
         _, nearest = cKDTree(sources.embedded).query(targets.embedded[empty])
         target = np.concatenate([target, empty])
         source = np.concatenate([source, nearest])
-        degree[empty] = 1
+    return target, source, len(empty)
+
+
+def neighbours_of(
+    targets: Points,
+    sources: Points,
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    radius: float,
+    describe: Describe,
+    isolated: int = 0,
+) -> Neighbours:
+    """These edges, described and in blocks."""
     order = np.argsort(target, kind="stable")
     edges = target[order], source[order]
+    degree = np.bincount(target, minlength=len(targets))
     described = edge_features(targets, sources, *edges, radius, describe)
     blocks = _blocks(*edges, described, degree, len(sources))
-    return Neighbours(blocks, torch.from_numpy(degree).float(), len(sources), len(empty))
+    return Neighbours(blocks, torch.from_numpy(degree).float(), len(sources), isolated)
 
 
 def pairs_within(
@@ -137,14 +160,28 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
     """The smallest radius that gives the targets `degree` sources on average."""
-    trees = cKDTree(targets.embedded), cKDTree(sources.embedded)
-    wanted = min(degree, len(sources)) * len(targets)
+    wanted = math.ceil(min(degree, len(sources)) * len(targets))
+    chord = _chord_for_pairs(cKDTree(targets.embedded), cKDTree(sources.embedded), wanted)
     low, high = 0.0, _extent(targets, sources)
-    for _ in range(60):  # bisection to the last bit that matters
+    for _ in range(60):  # the chord as a radius; bisection to the last bit that matters
         middle = (low + high) / 2
-        enough = trees[0].count_neighbors(trees[1], targets.geometry.chord(middle)) >= wanted
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if targets.geometry.chord(middle) >= chord else (middle, high)
     return max(high, 1e-12)
+
+
+def _chord_for_pairs(targets: cKDTree, sources: cKDTree, wanted: int) -> float:
+    """The smallest straight distance that so many pairs keep."""
+    each = min(sources.n, -(-wanted // targets.n))
+    distance = np.asarray(sources.query(targets.data, k=[each])[0])
+    low, high, middle = 0.0, float(distance.max()), float(np.median(distance))
+    for _ in range(60):  # close in until the pairs can be listed
+        count = int(targets.count_neighbors(sources, middle))
+        low, high = (low, middle) if count >= wanted else (middle, high)
+        if wanted <= count <= 2 * wanted:
+            break
+        middle = (low + high) / 2
+    near = targets.sparse_distance_matrix(sources, high * (1 + 1e-9), output_type="ndarray")["v"]
+    return float(np.partition(near, wanted - 1)[wanted - 1])
 
 
 def _extent(targets: Points, sources: Points) -> float:
@@ -164,9 +201,12 @@ def _blocks(
     """Targets sorted by degree, cut into blocks, each padded to its own largest degree."""
     start = np.concatenate([[0], np.cumsum(degree)])
     by_degree = np.argsort(degree, kind="stable")
-    blocks = []
-    for first in range(0, len(degree), BLOCK):
+    blocks, first = [], int((degree == 0).sum())
+    while first < len(degree):
         rows = by_degree[first : first + BLOCK]
+        alike = np.searchsorted(degree[rows], ALIKE * degree[rows[0]], side="right")
+        rows = rows[: max(int(alike), FEW)]
+        first += len(rows)
         column = np.arange(degree[rows].max())
         slot = start[rows][:, None] + column
         real = column < degree[rows][:, None]

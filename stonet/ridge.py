@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Float64, Int64
 
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -38,8 +39,9 @@ class Moments:
         x: Float64[np.ndarray, "row column"],
         y: Float64[np.ndarray, "row lead channel"],
     ) -> None:
-        self.xx[hour] += x.T @ x
-        self.xy[hour] += np.einsum("rc,rld->cld", x, y, optimize=True)
+        self.xx[hour] += product(x.T, x)
+        targets = y.reshape(len(y), self.yy[hour].size)
+        self.xy[hour] += product(x.T, targets).reshape(self.xy[hour].shape)
         self.yy[hour] += np.square(y).sum(0)
         self.count[hour] += len(x)
 
@@ -51,7 +53,7 @@ class Moments:
         self, beta: Float64[np.ndarray, "hour column lead channel"]
     ) -> Float64[np.ndarray, "lead channel"]:
         """The mean squared error of these coefficients, from the sums alone."""
-        fitted = (self.xx @ beta.reshape(*beta.shape[:2], -1)).reshape(beta.shape)
+        fitted = product(self.xx, beta.reshape(*beta.shape[:2], -1)).reshape(beta.shape)
         squared = self.yy.sum(0) + ((fitted - 2 * self.xy) * beta).sum((0, 1))
         return squared / max(self.count.sum(), 1.0)
 
@@ -63,13 +65,23 @@ class Moments:
         xx, count = self.xx.sum(0), max(self.count.sum(), 1.0)
         mean = xx[-1, :-1] / count
         covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
-        variance, direction = np.linalg.eigh(covariance)
+        variance, direction = (a.numpy() for a in torch.linalg.eigh(torch.from_numpy(covariance)))
         chosen = np.argsort(variance)[::-1][:width]
         floor = ridge * np.trace(xx) / len(xx) / count
         scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
         result = np.zeros((len(xx), width))
         result[:, : len(chosen)] = np.concatenate([scaled, -mean[None] @ scaled])
         return result
+
+
+def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
+    """The matrix product by torch: numpy's library has threads of its own, which fight with torch's."""
+    return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
+
+
+def solve(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
+    """The x with a x = b."""
+    return torch.linalg.solve(torch.from_numpy(a), torch.from_numpy(b)).numpy()
 
 
 def best_ridge(
@@ -84,7 +96,7 @@ def best_ridge(
     size = np.trace(xx.sum(0)) / columns + 1e-12
     flat, one = xy.reshape(hours, columns, -1), np.eye(columns)
     pooled = np.stack(
-        [np.linalg.solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in RIDGES], axis=1
+        [solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in RIDGES], axis=1
     )  # column ridge target
     best: tuple[float, np.ndarray, np.ndarray, float] | None = None
     for pull in PULLS if hours > 1 else PULLS[-1:]:
@@ -92,7 +104,7 @@ def best_ridge(
         if pull < PULLS[-1]:  # one factorisation of each hour's matrix serves all ridges
             grip = pull * size / hours
             wanted = (flat[:, :, None] + grip * pooled).reshape(hours, columns, -1)
-            betas = np.linalg.solve(xx + grip * one, wanted).reshape(betas.shape)
+            betas = solve(xx + grip * one, wanted).reshape(betas.shape)
         for number, ridge in enumerate(RIDGES):
             beta = betas[:, :, number].reshape(xy.shape)
             error = judge.error(beta)

@@ -48,7 +48,8 @@ class Run:
             torch.manual_seed(task.config.train.seed)
             model = build_model(task.config, task.clock, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
-        own = {"lr": model.lr, "outage": model.outage}  # what the settings leave to the model
+        settings = ("lr", "outage", "run")  # what the settings leave to the model
+        own = {name: getattr(model, name) for name in settings}
         left = {k: v for k, v in own.items() if getattr(task.config.train, k) is None}
         train = task.config.train.model_copy(update=left)
         config = task.config.model_copy(update={"train": train})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, Int64
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -24,6 +24,7 @@ QUADRATIC = (2.0, 3.0)  # of the quadratic fits: value, gradient (2), Laplacian
 GROUPS = len(LINEAR) + 4 * len(QUADRATIC)
 RIDGE = 1e-3  # on all but the constant: few neighbours give a mean rather than a wild slope
 CONSTANT_RIDGE = 1e-12  # only so that nothing is singular
+FITTED = 2**13  # queries whose fits are made at a time
 WORKSPACE = 2**22  # floats of the largest temporary
 
 
@@ -80,22 +81,36 @@ class Stencil:
         return weight.to(self.weight.dtype)
 
 
-def make_stencil(queries: Points, nodes: Points, spacing: float) -> Stencil:
-    """The nearest nodes of every query; `spacing` sets the scale."""
-    near = min(NEAREST + 1, len(nodes))
-    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    index = index.reshape(len(queries), near)
+def make_stencil(
+    queries: Points,
+    nodes: Points,
+    spacing: float,
+    index: Int64[np.ndarray, "query near"] | None = None,
+) -> Stencil:
+    """The nearest nodes of every query, unless they are given; `spacing` sets the scale."""
+    index = nearest_nodes(queries, nodes) if index is None else index
     x, y = queries.embedded[:, None], nodes.embedded[index]
     itself = same_place(queries.geometry.distance(x, y)) > 0
     offset = torch.from_numpy(queries.geometry.offset(np.broadcast_to(x, y.shape), y) / spacing)
     usable = torch.from_numpy(~itself)
+    weight = offset.new_empty(1, len(queries), GROUPS, index.shape[1])
+    for start in range(0, len(queries), FITTED):
+        part = slice(start, start + FITTED)
+        weight[:, part] = fit_weights(offset[part], usable[None, part])
     return Stencil(
         index=torch.from_numpy(index),
         offset=offset,
         usable=usable,
-        weight=fit_weights(offset, usable[None]),
+        weight=weight,
         own=torch.from_numpy(own_nodes(queries, nodes)),
     )
+
+
+def nearest_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
+    """The nodes that a query's fits see, and its own."""
+    near = min(NEAREST + 1, len(nodes))
+    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+    return index.reshape(len(queries), near)
 
 
 def mean_spacing(nodes: Points) -> float:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from stonet.clock import Clock
+from stonet.devices import sent
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.protocols import chronological
@@ -23,6 +24,7 @@ from stonet.scaling import Scaler
 PARTS = ("train", "validation", "test")
 MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
 Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
+SPARSE = 0.5  # share of the nodes below which single ones are read instead of whole frames
 MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
 
 
@@ -45,8 +47,14 @@ class Batch:
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
 
     def to(self, device: torch.device) -> Batch:
-        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        moved = {k: sent(v, device) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **moved)
+
+    @property
+    def seen(self) -> Bool[Tensor, "frame node channel"]:
+        """`observed`, never None."""
+        everything = torch.ones_like(self.frames, dtype=torch.bool)
+        return everything if self.observed is None else self.observed
 
     @property
     def present(self) -> Bool[Tensor, "frame node"] | None:
@@ -77,21 +85,27 @@ class Windows:
     def at(self, index: Int64[np.ndarray, " frame"]) -> Values:
         """Frames by their positions, normalised, 0 where missing; and where they were observed."""
         if len(self.fields) == 1:
-            values, observed = self.fields[0].values[index], self.fields[0].observed[index]
+            values, observed = (self._read(part, index) for part in _parts(self.fields[0]))
         else:
             ends = np.cumsum([len(field.times) for field in self.fields])
             owner = np.searchsorted(ends, index, side="right")
-            first = self.fields[0]
-            values = np.empty((len(index), *first.values.shape[1:]), np.float32)
+            nodes, channels = self.fields[0].values.shape[1:]
+            count = nodes if self.nodes is None else len(self.nodes)
+            values = np.empty((len(index), count, channels), np.float32)
             observed = np.empty(values.shape, bool)
             for number in np.unique(owner):
                 mine, field = owner == number, self.fields[number]
                 place = index[mine] - (ends[number] - len(field.times))
-                values[mine], observed[mine] = field.values[place], field.observed[place]
-        if self.nodes is not None:
-            values, observed = values[:, self.nodes], observed[:, self.nodes]
+                values[mine], observed[mine] = (self._read(p, place) for p in _parts(field))
         values = self.scaler.normalise(values) * observed
         return torch.from_numpy(values), torch.from_numpy(np.ascontiguousarray(observed))
+
+    def _read(self, stored: np.ndarray, index: Int64[np.ndarray, " frame"]) -> np.ndarray:
+        """Frames at the nodes; where these are few, nothing else is read."""
+        if self.nodes is None:
+            return stored[index]
+        few = len(self.nodes) < SPARSE * stored.shape[1]
+        return stored[index[:, None], self.nodes] if few else stored[index][:, self.nodes]
 
     def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
         """As `at`, without what is hidden from the inputs."""
@@ -100,6 +114,12 @@ class Windows:
             return values, observed
         shown = torch.from_numpy(~self.hidden[index])[..., None]
         return values * shown, observed & shown
+
+    def take(self, index: Int64[np.ndarray, " chosen"]) -> Windows:
+        """The same windows at some of their nodes."""
+        nodes = index if self.nodes is None else self.nodes[index]
+        hidden = None if self.hidden is None else self.hidden[:, index]
+        return replace(self, nodes=nodes, hidden=hidden)
 
     def thin(self, most: int) -> Windows:
         """At most that many windows, evenly spread."""
@@ -148,6 +168,15 @@ class Windows:
     def _run(self, batch: int, run: int) -> int:
         """Few windows are taken one by one: whole runs would leave too many of them out."""
         return min(run, batch) if len(self) >= 2 * batch else 1
+
+
+def in_batches(windows: Windows, size: int) -> list[Int64[np.ndarray, " batch"]]:
+    """All windows in their order, `size` at a time."""
+    return [np.arange(s, min(s + size, len(windows))) for s in range(0, len(windows), size)]
+
+
+def _parts(field: Field) -> tuple[np.ndarray, np.ndarray]:
+    return field.values, field.observed
 
 
 def make_batch(

@@ -14,12 +14,12 @@ import torch
 from stonet.checkpoint import pack, unpack
 from stonet.clock import SECOND
 from stonet.config import load_config
+from stonet.feeding import hide_sensors
 from stonet.field import Dataset, Field
 from stonet.forecaster import Forecaster, Scene, masked_mae
 from stonet.geometry import Points
 from stonet.run import Run
 from stonet.task import Task
-from stonet.training import hide_sensors
 from stonet.windows import Batch, Windows
 from stonet.zoo import build_model
 

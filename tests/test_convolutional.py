@@ -30,7 +30,7 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 def made(name: str, *settings: str, past: int = 6, nodes: int = NODES) -> GridForecaster:
     """A small rival in float64, no parameter at rest, with a calendar."""
     small = (f"rival.neighbours={NEIGHBOURS}", f"rival.hidden={HIDDEN}")
-    config = load_config(settings=(f"model={name}", *small, *settings))
+    config = load_config(settings=(f"model={name}", "rival.past=99", *small, *settings))
     clock = Clock(step=3600 * 10**9, past=past, horizon=HORIZON, calendar=True)
     model = build_model(config, clock, CHANNELS, small_points("plane", nodes))
     assert isinstance(model, GridForecaster)

@@ -11,6 +11,7 @@ from references import assert_same, operator_decoder, randomise
 from torch.nn.functional import gelu
 
 from stonet import branch as branch_module
+from stonet import joint as joint_module
 from stonet import neighbours as neighbours_module
 from stonet.branch import Links, Local, LocalBranch
 from stonet.config import ModelConfig
@@ -99,6 +100,7 @@ def test_small_pieces_change_nothing(variant, monkeypatch):
     whole = decoder(asked, connect(queries, nodes))
     monkeypatch.setattr(neighbours_module, "BLOCK", 4)
     monkeypatch.setattr(branch_module, "WORKSPACE", 150)
+    monkeypatch.setattr(joint_module, "WORKSPACE", 150)
     assert_same(decoder(asked, connect(queries, nodes)), whole, [asked.latent])
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred
 
-from stonet import inference
+from stonet import session
 from stonet.errors import DataError, UsageError
 from stonet.field import Field
 from stonet.geometry import Points
@@ -124,8 +124,18 @@ def test_other_points_may_be_asked_and_nodes_among_them_answer_as_nodes(run, fie
 def test_many_questions_are_answered_by_parts(run, field, monkeypatch) -> None:
     sites = small_points("sphere", 18, seed=7)
     whole = forecast(run, field, at=sites)
-    monkeypatch.setattr(inference, "QUERIES", 7)
+    monkeypatch.setattr(session, "QUERIES", 7)
     same(forecast(run, field, at=sites), whole)
+
+
+def test_a_session_spares_work_and_changes_nothing(run, field, monkeypatch) -> None:
+    kept, whole = session.Session(run, field.points), forecast(run, field)
+    forecast(run, field, session=kept)
+    monkeypatch.setattr(run.model, "graph", None)  # neither is made again
+    monkeypatch.setattr(run.model, "links", None)
+    np.testing.assert_array_equal(forecast(run, field, session=kept).values, whole.values)
+    with pytest.raises(UsageError, match=r"session is of another run or of other points"):
+        forecast(run, field.take(np.arange(5)), session=kept)
 
 
 def test_new_points_with_a_past_join_and_are_listened_to(run, field) -> None:

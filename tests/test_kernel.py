@@ -16,7 +16,7 @@ from stonet.geometry import Points
 from stonet.kernel import GraphKernel
 from stonet.neighbours import Neighbours, within_radius
 
-CPU = torch.device("cpu")
+CPU, F32 = torch.device("cpu"), torch.float32
 KINDS = pytest.mark.parametrize("kind", ["full", "diag"])
 
 
@@ -124,6 +124,20 @@ def test_is_linear_in_the_values(kind):
     combined = module(2 * v - 3 * w, target, source, neighbours)
     parts = [module(part, target, source, neighbours) for part in (v, w)]
     torch.testing.assert_close(combined, 2 * parts[0] - 3 * parts[1], rtol=1e-10, atol=1e-10)
+
+
+@KINDS
+def test_training_after_inference_and_in_another_precision_is_unchanged(kind):
+    """Temporaries are kept from call to call: nothing of an earlier one may be left in them."""
+    *tensors, neighbours = example(3)
+    module = operator(kind)
+    before = torch.autograd.grad(module(*tensors, neighbours).square().sum(), tensors)
+    with torch.inference_mode():
+        single = operator(kind, latent=5).float()
+        single(torch.randn(3, 11, 5), *(t.float() for t in tensors[1:]), neighbours.to(CPU, F32))
+        module(*(1e3 * t for t in tensors), neighbours)
+    after = torch.autograd.grad(module(*tensors, neighbours).square().sum(), tensors)
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 def test_diag_is_full_with_diagonal_matrices():

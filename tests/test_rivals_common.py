@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contracts import Case, ask, double, small_field, small_points, with_gaps
+from contracts import Case, ask, double, small_field, small_points, stirred, with_gaps
 from torch import Tensor
 
 from stonet.clock import Clock
@@ -320,3 +320,29 @@ def test_a_setting_without_use_is_refused(model: str, setting: str) -> None:
     clock = Clock(step=10**9, past=4, horizon=3, calendar=False)
     with pytest.raises(UsageError, match=f"no use for rival.{setting.partition('=')[0]}"):
         build_model(config, clock, 1, small_points("plane", 20))
+
+
+def test_a_rival_looks_back_no_further_than_it_says() -> None:
+    """Whatever lies before its last `rival.past` steps may be anything."""
+    points, past = small_points("plane", 20), 9
+    clock = Clock(step=10**9, past=past, horizon=3, calendar=False)
+    config = load_config(settings=["model=gcgru", "rival.past=4", "rival.hidden=4"])
+    model = stirred(build_model(config, clock, 1, points))
+    scene = model.scene(points)
+    values = torch.randn(past, 20, 1, generator=torch.Generator().manual_seed(0))
+    answers = []
+    for early in (0.0, 5.0):
+        frames = torch.cat([torch.full((5, 20, 1), early), values[5:]])
+        seen = torch.ones_like(frames, dtype=torch.bool)
+        times = np.arange(past + 3) * 10**9
+        batch = make_batch(
+            lambda index, f=frames, s=seen: (f[index], s[index]),
+            times,
+            np.arange(past)[None],
+            times[None, past:],
+            clock,
+            False,
+        )
+        answers.append(model(batch, scene).forecast)
+    assert torch.equal(*answers)
+    assert not torch.equal(answers[0][:, :1], answers[0][:, 1:2])

@@ -122,6 +122,27 @@ def test_wrong_tables_are_refused(tmp_path, content, message):
         parse_sites([str(tmp_path / "sites.csv")], "sphere")
 
 
+def test_a_grid_covers_the_globe_once_or_a_box_with_its_edges():
+    globe = parse_sites(["grid:30"], "sphere").coordinates
+    assert len(globe) == len({tuple(row) for row in globe.tolist()}) == 7 * 12
+    assert globe.min(0).tolist() == [-90, -180] and globe.max(0).tolist() == [90, 150]
+    box = parse_sites(["grid:0.1,-10,50,-9.5,50.3"], "sphere").coordinates
+    assert len(box) == 6 * 4 and np.allclose(box[[0, -1]], [[50, -10], [50.3, -9.5]])
+    plane = parse_sites(["grid:1,0,10,2,11"], "plane").coordinates
+    assert plane.tolist() == [[0, 10], [1, 10], [2, 10], [0, 11], [1, 11], [2, 11]]
+
+
+@pytest.mark.parametrize("entry", ["0", "-1", "x", "1,2,3", "1,2,3,1,5", "1e-9", "nan", "", "inf"])
+def test_what_is_no_grid_is_refused(entry):
+    with pytest.raises(UsageError, match=r"is no grid; write grid:STEP \(on the sphere\) or"):
+        parse_sites([f"grid:{entry}"], "sphere")
+
+
+def test_a_plane_has_no_grid_without_a_box():
+    with pytest.raises(UsageError, match=r"'grid:1' is no grid"):
+        parse_sites(["grid:1"], "plane")
+
+
 @pytest.mark.parametrize("entry", ["Lausanne", "1", "1,2,3", "1;2", ""])
 def test_wrong_pairs_are_refused(entry):
     with pytest.raises(

@@ -20,13 +20,14 @@ from stonet.checkpoint import RunFolder, unpack
 from stonet.config import Config, TrainConfig
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.estimator import fit_run
+from stonet.feeding import hide_sensors
 from stonet.field import Dataset
 from stonet.forecaster import Output
+from stonet.loss import masked_loss
 from stonet.run import Run
 from stonet.state import State
 from stonet.task import Task
-from stonet.training import Progress, Trainer, hide_sensors, learning_rate, masked_loss
-from stonet.windows import Windows
+from stonet.training import Progress, Trainer, learning_rate
 
 
 def fit(
@@ -88,8 +89,8 @@ def test_the_loss_is_the_papers_formula_over_observed_values() -> None:
             error = output.forecast[window, lead] - values[start + 6 + lead]
             outputs += error[observed[start + 6 + lead]].abs().tolist()
     loss, value = masked_loss(output, batch, target, mask, alpha=0.3)
-    assert value == pytest.approx(0.3 * np.mean(inputs) + np.mean(outputs), rel=1e-6)
-    assert float(loss) == value
+    assert float(value) == pytest.approx(0.3 * np.mean(inputs) + np.mean(outputs), rel=1e-6)
+    assert float(loss) == float(value)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -131,20 +132,20 @@ def test_batches_are_a_pure_function_of_seed_epoch_and_step() -> None:
 
 
 def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, drawn = Task.of(small_dataset(), quick()), []
-    run = Run.untrained(task)
-    trainer = Trainer(run, task)
-    real = Windows.targets
+    task, seen = Task.of(small_dataset(), quick()), []
+    trainer = Trainer(Run.untrained(task), task)
 
-    def targets(self: Windows, chosen: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        if self is trainer.windows and run.model.training:
-            drawn.append(chosen)
-        return real(self, chosen)
+    def loss(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append(arguments[2])
+        return masked_loss(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Windows, "targets", targets)
+    monkeypatch.setattr(training, "masked_loss", loss)
     trainer.fit()
-    expected = [batch for e in range(2) for batch in trainer.windows.order(4, 2, 0, e)[:3]]
-    np.testing.assert_equal(drawn[-6:], expected)
+    windows = trainer.windows
+    expected = [batch for epoch in range(2) for batch in windows.order(4, 2, 0, epoch)[:3]]
+    assert len(seen) == 6
+    for target, batch in zip(seen, expected, strict=True):
+        assert torch.equal(target, windows.targets(batch)[0])
 
 
 def test_every_epoch_has_all_its_batches_whatever_their_size() -> None:
@@ -225,14 +226,14 @@ def test_the_best_weights_are_kept() -> None:
     errors = [entry["validation"] for entry in state.history]
     assert state.best == min(errors) < max(errors)
     assert state.history[errors.index(min(errors))]["step"] == state.best_step
-    assert trainer._validate(run.model.scene(task.nodes)) == state.best
+    assert trainer._validate() == state.best
 
 
 def test_training_stops_when_validation_has_not_improved_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     errors = iter([5.0, 4.0, 4.5, 4.2, 1.0])
-    monkeypatch.setattr(Trainer, "_validate", lambda self, scene: next(errors))
+    monkeypatch.setattr(Trainer, "_validate", lambda self: next(errors))
     seen: dict[int, dict] = {}
     task = Task.of(small_dataset(), quick("train.patience=2", "train.epochs=9"))
     run = Run.untrained(task)
@@ -249,9 +250,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: set[int]) -> None:
     """Make the loss NaN at some steps (counted in calls)."""
     calls = iter(range(10**6))
 
-    def loss(*arguments: object) -> tuple[torch.Tensor, float]:
+    def loss(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
         honest, value = masked_loss(*arguments)  # type: ignore[arg-type]
-        return (honest * math.nan, math.nan) if next(calls) in bad else (honest, value)
+        return (honest * math.nan, value * math.nan) if next(calls) in bad else (honest, value)
 
     monkeypatch.setattr(training, "masked_loss", loss)
 
@@ -281,7 +282,7 @@ def test_three_of_them_in_a_row_end_training_and_what_is_saved_stays_sound(
 def test_a_validation_error_that_is_not_finite_is_told(
     monkeypatch: pytest.MonkeyPatch, error: float
 ) -> None:
-    monkeypatch.setattr(Trainer, "_validate", lambda self, scene: error)
+    monkeypatch.setattr(Trainer, "_validate", lambda self: error)
     with pytest.raises(StonetError, match=r"validation error at step 0 is (nan|inf)"):
         fit(quick())
 

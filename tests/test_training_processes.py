@@ -1,9 +1,14 @@
-"""Real processes: training survives SIGKILL, and two of them train as one does."""
+"""Real processes: training survives SIGKILL, and two of them train as one does.
+
+Whether torchrun starts them, two machines' torchruns, or `--devices`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +31,10 @@ from stonet.training import Progress
 ROOT = Path(__file__).parents[1]
 ALONE = ("-m", "stonet")
 TOGETHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "stonet")
+AGENT = (
+    *("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"),
+    *("--rdzv-id=stonet", "-m", "stonet"),
+)
 FIT = ("fit", "data.nc", "--preset", "tiny", "--json", "--set", "train.save_every=1")
 
 
@@ -116,3 +125,102 @@ def test_two_processes_go_on_with_what_one_began(place: Path) -> None:
     assert saved_step(place / "relay") == 4
     finish(start(place, *TOGETHER, *FIT, "-o", "relay", "--resume"))
     check_alike(place / "relay", place / "whole")
+
+
+@pytest.mark.long
+def test_two_machines_train_as_one_does(place: Path) -> None:
+    """Two agents on loopback stand in for them; one of the two leads, whichever it is."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent = (*AGENT[:2], f"--rdzv-endpoint=127.0.0.1:{port}", *AGENT[2:])
+    agents = [start(place, *agent, *FIT, "-o", "machines") for _ in range(2)]
+    answers = [process.communicate(timeout=120) for process in agents]
+    assert [process.returncode for process in agents] == [0, 0], answers
+    assert [json.loads(out)["steps"] for out, _ in answers if out] == [12]
+    check_alike(place / "machines", place / "whole")
+
+
+# stonet fit --devices
+
+
+def listeners(parent: int) -> set[str]:
+    """Addresses where the children of a process accept connections, as the kernel writes them."""
+    inodes = set()
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        for opened in Path(f"/proc/{child}/fd").iterdir():
+            with suppress(OSError):
+                inodes.add(os.readlink(opened).removeprefix("socket:[").removesuffix("]"))
+    rows = [
+        line.split()
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+    ]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
+def test_two_devices_train_as_one_does_and_nobody_else_can_connect(place: Path) -> None:
+    heard: set[str] = set()
+    process = start(place, *ALONE, *FIT, "-o", "devices", "--devices", "2")
+    while process.poll() is None:
+        with suppress(OSError):  # a child may end while we look
+            heard |= listeners(process.pid)
+        time.sleep(0.02)
+    assert finish(process)["steps"] == 12
+    check_alike(place / "devices", place / "whole")
+    assert heard == {"0100007F"}  # 127.0.0.1
+
+
+@pytest.mark.long
+def test_two_devices_train_on_tiles_as_one_does(place: Path) -> None:
+    tiles = ("--set", "train.tile=7", "--set", "train.steps=9")
+    fit_here(place, "tiled", "train.tile=7", "train.steps=9", "train.save_every=1")
+    finish(start(place, *ALONE, *FIT, *tiles, "-o", "both", "--devices", "2"))
+    check_alike(place / "both", place / "tiled")
+
+
+@pytest.mark.long
+def test_ctrl_c_saves_and_resume_goes_on(place: Path) -> None:
+    long = ("--set", "train.epochs=400", "--set", "train.patience=400")
+    process = start(place, *ALONE, *FIT, *long, "-o", "stopped", "--devices=2")
+    while saved_step(place / "stopped") < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.count("with --resume goes on from here") == 1 and "Traceback" not in err
+    assert json.loads(out)["error"]["exit_code"] == 130
+    assert 2 <= saved_step(place / "stopped") < 2400
+    more = ("--set", "train.epochs=1", "--set", "train.patience=400")
+    finish(start(place, *ALONE, *FIT, *more, "-o", "stopped", "--devices=2", "--resume"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--set", "train.batch=1"), "2 processes cannot share batches of 1 windows"),
+        (("--set", "train.device=cuda"), "PyTorch sees no GPU here"),
+    ],
+)
+def test_an_error_is_told_once_and_keeps_its_exit_code(
+    place: Path, wrong: tuple[str, ...], told: str
+) -> None:
+    process = start(place, *ALONE, *FIT, "-o", "refused", "--devices=2", *wrong)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2 and err.count(told) == 1 and err.count("stonet:") == 1, err
+    assert told in json.loads(out)["error"]["message"]
+    assert not (place / "refused").exists()
+
+
+@pytest.mark.long
+def test_a_process_that_is_killed_ends_the_others(place: Path) -> None:
+    long = ("--set", "train.epochs=400", "--set", "train.patience=400")
+    process = start(place, *ALONE, *FIT, *long, "-o", "lost", "--devices=2")
+    while saved_step(place / "lost") < 2 and process.poll() is None:
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4 and "Process 1 of 2 was ended by SIGKILL" in err, err
+    assert err.count("stonet:") == 1 and "Traceback" not in err
+    assert not Path(f"/proc/{children[0]}").exists()

@@ -8,12 +8,14 @@ import sys
 
 import typer
 
+from stonet.cli.bench import bench
 from stonet.cli.check import check
 from stonet.cli.compare import compare
 from stonet.cli.data import data_app
 from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
 from stonet.cli.fit import fit
+from stonet.cli.hindcast import hindcast
 from stonet.cli.predict import predict
 from stonet.errors import StonetError
 
@@ -24,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (demo, check, fit, predict, evaluate, compare):
+for command in (demo, check, fit, predict, hindcast, evaluate, compare, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

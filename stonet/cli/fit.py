@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ from stonet.cli.common import (
     reading,
     tell_notes,
 )
-from stonet.errors import StonetError
+from stonet.errors import StonetError, UsageError
 
 if TYPE_CHECKING:
     from stonet.task import Task
@@ -52,16 +53,44 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
     ] = False,
+    devices: Annotated[
+        int, typer.Option(min=1, help="Processes that share the work on this machine.")
+    ] = 1,
     read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Train a model and save it as a run folder."""
+    from stonet import crew
+    from stonet.launch import launch, launched, reporting
+
+    if devices > 1 and not launched():
+        if crew.size() > 1:
+            raise UsageError("torchrun has started the processes already: leave --devices out.")
+        launch(sys.argv[1:], devices)
+        return
+    with reporting():
+        _fit(data, out, preset, model, config, settings, seed, unseen, resume, read, as_json)
+
+
+def _fit(
+    data: str,
+    out: Path,
+    preset: str,
+    model: str | None,
+    config: Path | None,
+    settings: list[str] | None,
+    seed: int | None,
+    unseen: float | None,
+    resume: bool,
+    read: Reading,
+    as_json: bool,
+) -> None:
+    from stonet import crew
     from stonet.config import load_config
     from stonet.console import print_json, say, training_bar
     from stonet.doctor import COMFORTABLE
     from stonet.estimator import fit_run
     from stonet.task import Task
-    from stonet.training import is_first_process
 
     started = time.monotonic()
     extra = list(read or [])
@@ -69,7 +98,7 @@ def fit(
     extra += [] if seed is None else [f"train.seed={seed}"]
     extra += [] if unseen is None else [f"data.unseen={unseen}"]
     asked = load_config(preset, config, [*(settings or []), *extra])
-    quiet = as_json or not is_first_process()
+    quiet = as_json or not crew.is_first()
     dataset = open_data(data, asked.read, quiet=quiet)
     tell_notes(dataset, quiet)
     task = Task.of(dataset, asked)
@@ -81,7 +110,7 @@ def fit(
             run, state = fit_run(task, out, resume, watch)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
-    if as_json and is_first_process():
+    if as_json and crew.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(run, started))
     if state.isolated:

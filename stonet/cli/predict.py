@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,47 +21,97 @@ from stonet.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from stonet.field import Field
+    from stonet.field import Dataset, Field
     from stonet.geometry import Points
+    from stonet.run import Run
+
+At = Annotated[
+    list[str] | None,
+    typer.Option(help="Where: a CSV of sites, 'lat,lon' (plane: 'x,y'), or 'grid:0.25'."),
+]
 
 
 @reading
 def predict(
     run: RunArgument,
     data: MaybeData = None,
-    at: Annotated[
-        list[str] | None, typer.Option(help="Where: a CSV of sites, or 'lat,lon' (plane: 'x,y').")
-    ] = None,
+    at: At = None,
     times: Annotated[
         list[str] | None, typer.Option(help="When: '+1h30min' or a date; may be repeated.")
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The file to write: .nc, .zarr, .csv or .parquet.")
     ] = Path("forecast.nc"),
+    memory: Annotated[
+        str | None, typer.Option(help="2G: how much the program may take, at most.")
+    ] = None,
     read: Reading = None,
     as_json: Json = False,
 ) -> None:
     """Forecast what follows the data's last time, at its points or anywhere else."""
-    from stonet.console import print_json, say
-    from stonet.inference import forecast
-    from stonet.outputs import check_writable, write
+    from stonet import crew
+    from stonet.console import counting_bar, print_json, say
+    from stonet.outputs import check_writable
+    from stonet.progress import watched
     from stonet.run import Run
 
-    started = time.monotonic()
+    started, quiet = time.monotonic(), as_json or crew.rank() > 0
     check_writable(out)
+    limit = _limit(memory)
     trained = Run.load(run)
-    dataset = open_for(trained, data, read or [], as_json)
-    tell_notes(dataset, as_json)
-    field = dataset.episodes[-1].take(dataset.seen)  # points held out stay held out
-    answer = forecast(trained, field, _sites(at, field), times)
-    write(answer, out)
-    facts = {"out": str(out), "points": len(answer.points), "times": len(answer.times)}
-    if as_json:
+    dataset = open_for(trained, data, read or [], quiet)
+    tell_notes(dataset, quiet)
+    field = _recent(dataset, trained)
+    with counting_bar("predicting", quiet, patience=2.0) as bar, watched(bar):
+        frames, points = _write(trained, field, sites(at, field), times, out, limit)
+    facts = {"out": str(out), "points": points, "times": frames}
+    if as_json and crew.rank() == 0:
         print_json(facts | provenance(trained, started))
-    say(f"Wrote {out}: {facts['times']} times at {facts['points']} points.", as_json)
+    say(f"Wrote {out}: {frames} times at {points} points.", quiet)
 
 
-def _sites(at: list[str] | None, field: Field) -> Points | None:
+def _limit(memory: str | None) -> int | None:
+    """The bytes that the program may take; reading keeps to a quarter of them."""
+    from stonet.sources.room import parse_size
+
+    if memory is None:
+        return None
+    limit = parse_size(memory)
+    os.environ.setdefault("STONET_MEMORY", str(limit // 4))
+    return limit
+
+
+def _recent(dataset: Dataset, run: Run) -> Field:
+    """What the model looks at: the last frames; points held out stay held out."""
+    last = dataset.episodes[-1]
+    few = last.between(max(0, len(last.times) - run.clock.past), len(last.times))
+    return few.take(dataset.seen)
+
+
+def _write(
+    run: Run,
+    field: Field,
+    at: Points | None,
+    times: list[str] | None,
+    out: Path,
+    limit: int | None,
+) -> tuple[int, int]:
+    """The forecast as a file; a Zarr store piece by piece. Tells how many times and points."""
+    from stonet import crew
+    from stonet.errors import UsageError
+    from stonet.inference import forecast, forecast_to_zarr
+    from stonet.outputs import write
+
+    if out.suffix.lower() == ".zarr":
+        return forecast_to_zarr(run, field, out, at, times, limit)
+    if crew.size() > 1:
+        raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
+    answer = forecast(run, field, at, times, limit)
+    write(answer, out)
+    return len(answer.times), len(answer.points)
+
+
+def sites(at: list[str] | None, field: Field) -> Points | None:
     """Points from 'a,b' pairs and CSV files, all in one."""
     from stonet.sources.sites import parse_sites
 

@@ -82,7 +82,7 @@ class AGCRN(GridForecaster):
         inputs = [channels + self.extra] + [hidden] * (layers - 1)
         self.embedding = nn.Parameter(torch.randn(len(nodes), embedding))
         self.layers = nn.ModuleList(AdaptiveGRU(i, hidden, order, embedding) for i in inputs)
-        self.readout = nn.Linear(hidden, clock.horizon * channels)
+        self.readout = nn.Linear(hidden, self.clock.horizon * channels)
         nn.init.zeros_(self.readout.bias)
         nn.init.zeros_(self.readout.weight)  # training starts from the mean, or from the base
 

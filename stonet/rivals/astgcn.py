@@ -70,13 +70,13 @@ class ASTGCN(GridForecaster):
         super().__init__(config, clock, channels, nodes)
         hidden, blocks = self.rival.hidden or 64, self.rival.layers or 1
         self.order = self.rival.order or 3
-        inputs, steps = channels + self.extra, clock.past
+        inputs, steps = channels + self.extra, self.clock.past
         self.attentions, self.blocks = nn.ModuleList(), nn.ModuleList()
-        for stride in strides(clock.past, blocks):
+        for stride in strides(self.clock.past, blocks):
             self.attentions.append(Attention(len(nodes), steps, inputs))
             self.blocks.append(ConvBlock(inputs, hidden, self.order, stride))
             inputs, steps = hidden, (steps - 1) // stride + 1
-        self.readout = dense(steps * hidden, clock.horizon * channels)
+        self.readout = dense(steps * hidden, self.clock.horizon * channels)
         if self.base is not None:
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 

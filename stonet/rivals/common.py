@@ -30,6 +30,7 @@ from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows
 
 LEAST, MOST, SHARE = 5, 25, 14  # neighbours: 1 in 14 points, 25 as in the papers' harness at most
+PAST = 12  # steps in, as in the papers; a longer past costs a rival more than it gives
 NEAR = 4  # nodes whose forecasts are averaged where a query is no node
 
 
@@ -83,12 +84,13 @@ class GridForecaster(Forecaster):
         for name in sorted({"order", "embedding", "legacy"} - self.understands):
             if getattr(config.rival, name):
                 raise UsageError(f"{type(self).__name__} has no use for rival.{name}: leave it.")
-        self.rival, self.clock, self.channels, self.nodes = config.rival, clock, channels, nodes
+        base, past = config.rival.base, min(config.rival.past or PAST, clock.past)
+        self.base = None if base == "none" else LinearBase(clock, channels, base)
+        self.clock = replace(clock, past=past)  # what the rival itself looks back to
+        self.rival, self.channels, self.nodes = config.rival, channels, nodes
         few = min(max(len(nodes) // SHARE, LEAST), MOST)  # a mean over most points would blur all
         self.near = config.rival.neighbours or few
         self.extra = 2 * clock.features  # sine and cosine of the time of day and of the year
-        base = config.rival.base
-        self.base = None if base == "none" else LinearBase(clock, channels, base)
 
     @abstractmethod
     def operators(self, nodes: Points) -> Any:
@@ -161,7 +163,12 @@ class GridForecaster(Forecaster):
 
     def _inputs(self, batch: Batch, graph: Graph) -> Inputs:
         """Regular, without gaps; silent nodes take their neighbours' mean, in every channel."""
-        values, known = on_regular_lags(batch, self.clock)  # newest first
+        recent = replace(
+            batch,
+            past=batch.past[:, -self.clock.past :],
+            lag=batch.lag[:, -self.clock.past :],
+        )
+        values, known = on_regular_lags(recent, self.clock)  # newest first
         if known is not None:
             weight = known.to(values.dtype)[:, None].expand_as(values)
             sums, counts = (

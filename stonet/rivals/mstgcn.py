@@ -39,13 +39,13 @@ class MSTGCN(GridForecaster):
         hidden, blocks = self.rival.hidden or 64, self.rival.layers or 4
         self.order = self.rival.order or 3
         inputs = [channels + self.extra] + [hidden] * (blocks - 1)
-        steps = strides(clock.past, blocks)
+        steps = strides(self.clock.past, blocks)
         self.blocks = nn.ModuleList(
             ConvBlock(width, hidden, self.order, stride)
             for width, stride in zip(inputs, steps, strict=True)
         )
-        slots = (clock.past - 1) // steps[0] + 1
-        self.readout = dense(slots * hidden, clock.horizon * channels)
+        slots = (self.clock.past - 1) // steps[0] + 1
+        self.readout = dense(slots * hidden, self.clock.horizon * channels)
         if self.base is not None:
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 

@@ -74,11 +74,11 @@ class STGCN(GridForecaster):
         super().__init__(config, clock, channels, nodes)
         hidden, blocks = self.rival.hidden or 128, self.rival.layers or 1
         order = self.rival.order or 3
-        width = (clock.past - 1) // (2 * blocks) + 1  # the widest that all convolutions fit in
+        width = (self.clock.past - 1) // (2 * blocks) + 1  # the widest that all convolutions fit in
         self.reach = 2 * blocks * (width - 1) + 1  # steps that the last slot sees
         between = [hidden] * (blocks - 1)
         inputs = [channels + self.extra, *between]
-        outputs = [*between, clock.horizon * channels]
+        outputs = [*between, self.clock.horizon * channels]
         stack = [
             Block((a, hidden, b), order, width, len(nodes))
             for a, b in zip(inputs, outputs, strict=True)

@@ -1,0 +1,152 @@
+"""Archive: a Zarr store filled piece by piece, by one process or many, that appears when whole.
+
+Until then it lies beside its place in the folder NAME.part, with a mark for every piece that is
+done, so that interrupted work can go on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from stonet import crew
+from stonet.cf import replacing
+from stonet.errors import UsageError
+from stonet.outputs import check_writable
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+STORE = "store.zarr"
+MARKS = "done"  # a folder with an empty file for each piece
+ASKED = "asked"  # a file that says what the pieces belong to
+
+
+def check_store(path: Path) -> None:
+    """Refuse what could not be written piece by piece, before any long work."""
+    if path.suffix.lower() != ".zarr":
+        raise UsageError(
+            f"'{path}' cannot be written piece by piece. Give a name that ends in .zarr."
+        )
+    check_writable(path)
+
+
+class Archive:
+    """A store of some variables of the same dims, the last of them stations.
+
+    Args:
+        path: where it will be; it ends in .zarr.
+        chunks: of the first and of the last dim; a piece is a chunk, or several.
+    """
+
+    def __init__(self, path: Path, chunks: tuple[int, int]) -> None:
+        check_store(path)
+        self.path, self.chunks = path, chunks
+        self.part = path.with_name(f"{path.name}.part")
+        self._names: list[str] = []
+
+    def begin(
+        self,
+        outline: xr.Dataset,
+        variables: dict[str, dict[str, Any]],
+        dims: tuple[str, ...] = ("time", "station"),
+        asked: str = "",
+        resume: bool | None = None,
+    ) -> None:
+        """Make the store, or with `resume` go on with it; all processes come here together.
+
+        Args:
+            outline: everything but the variables.
+            variables: their names and what is noted of each.
+            dims: of every variable.
+            asked: a mark of the question; work on another one is not continued.
+            resume: None: what another run has left is thrown away; False: refused.
+        """
+        self._names = list(variables)
+        if crew.rank() == 0 and not self._goes_on(asked, resume):
+            self._make(outline, variables, dims, asked)
+        crew.wait()
+
+    def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:
+        """Values of all variables (the last axis) from there on, and the mark that they are in."""
+        import zarr
+
+        group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
+        place = tuple(slice(a, a + n) for a, n in zip(where, values.shape[:-1], strict=True))
+        for number, name in enumerate(self._names):
+            array: Any = group[name]
+            array[place] = values[..., number]
+        self._mark(where).touch()
+
+    def has(self, where: tuple[int, ...]) -> bool:
+        """Whether that piece was written before."""
+        return self._mark(where).exists()
+
+    def finish(self) -> None:
+        """All processes come here; the store gets its name."""
+        crew.wait()
+        if crew.rank() == 0:
+            with replacing(self.path) as temporary:
+                os.replace(self.part / STORE, temporary)
+            shutil.rmtree(self.part)
+        crew.wait()
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        if crew.rank() == 0:
+            shutil.rmtree(self.part, ignore_errors=True)
+
+    def _mark(self, where: tuple[int, ...]) -> Path:
+        return self.part / MARKS / "-".join(map(str, where))
+
+    def _goes_on(self, asked: str, resume: bool | None) -> bool:
+        """Whether work on the same question is continued; what is in the way goes or is refused."""
+        if not self.part.exists():
+            return False
+        if not (self.part / MARKS).is_dir():
+            raise UsageError(f"'{self.part}' is in the way, and none of ours. Move it elsewhere.")
+        whole = (self.part / ASKED).exists() and (self.part / STORE).exists()
+        if resume is None or not whole:  # stopped as it began, or as it ended
+            shutil.rmtree(self.part)
+            return False
+        if not resume:
+            raise UsageError(
+                f"'{self.part}' is there: unfinished work. Go on with --resume, or delete it."
+            )
+        if (self.part / ASKED).read_text() != asked:
+            raise UsageError(
+                f"'{self.part}' is of another run, other points or other times. Delete it, or ask "
+                "the same again."
+            )
+        return True
+
+    def _make(
+        self,
+        outline: xr.Dataset,
+        variables: dict[str, dict[str, Any]],
+        dims: tuple[str, ...],
+        asked: str,
+    ) -> None:
+        import zarr
+
+        (self.part / MARKS).mkdir(parents=True)
+        outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
+        beside = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
+        shape = tuple(outline.sizes[dim] for dim in dims)
+        group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
+        for name, about in variables.items():
+            group.create_array(
+                name,
+                shape=shape,
+                chunks=(min(self.chunks[0], shape[0]), *shape[1:-1], self.chunks[1]),
+                dtype="float32",
+                fill_value=float("nan"),
+                attributes=about | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": beside},
+            )
+        zarr.consolidate_metadata(self.part / STORE)
+        (self.part / ASKED).write_text(asked)

@@ -1,0 +1,88 @@
+"""What was measured, for people: a table at the terminal, and docs/performance.md.
+
+`python -m stonet.benchmarks.page` writes the page anew from the committed records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from stonet.benchmarks.goals import GOALS
+from stonet.benchmarks.measure import Record
+
+COLUMNS = ("bench", "n", "d", "threads", "peer")
+RATIOS = ("time_ratio", "wall_ratio", "memory_ratio")
+
+
+def bench_table(records: Sequence[Record]) -> Table:
+    """Every record, one line each."""
+    table = Table(title="Peer over ours: above 1, ours is better")
+    for name in (*COLUMNS, "time x", "wall x", "memory x", "GEMM share", "error", "more"):
+        table.add_column(name, justify="left" if name in ("bench", "peer", "more") else "right")
+    for record in records:
+        table.add_row(*_cells(record))
+    return table
+
+
+def _cells(record: Record) -> list[str]:
+    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated"}
+    more = ", ".join(f"{k} {short(v)}" for k, v in record.items() if k not in shown)
+    mark = "*" if record.get("extrapolated") else ""
+    return [
+        *(short(record[name]) for name in COLUMNS),
+        *(short(record.get(name)) + (mark if record.get(name) else "") for name in RATIOS),
+        short(record.get("gemm_share")),
+        short(record.get("max_error")),
+        more,
+    ]
+
+
+def short(value: Any) -> str:
+    """Three digits."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def page(result: dict[str, Any]) -> str:
+    """docs/performance.md."""
+    records, machine = result["records"], result["machine"]
+    lines = [
+        "# Performance",
+        "",
+        "Made by `make bench`, from `docs/performance.json`; do not edit. Ratios are peer over "
+        "ours, taken in turns in one process, medians of CPU time (forward and backward), the same "
+        "graph and weights; `*`: a part of the peer's work was timed and multiplied, since the "
+        "whole does not fit. Memory is the high-water mark of a process of its own, arguments "
+        "left out.",
+        "",
+        f"{result['date']}, {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']} GB, load {machine['load']} before, torch {machine['torch']}, "
+        f"commit `{result.get('commit', 'unknown')}`.",
+        "",
+        "## Goals",
+        "",
+        "| | goal | measured | |",
+        "|---|---|---|---|",
+    ]
+    lines += [goal.line(records) for goal in GOALS]
+    lines += ["", "## All records", ""]
+    head = (*COLUMNS, "time", "wall", "memory", "GEMM share", "error", "more")
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(_cells(record)) + " |" for record in records]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page anew."""
+    docs = Path("docs")
+    (docs / "performance.md").write_text(page(json.loads((docs / "performance.json").read_text())))
+
+
+if __name__ == "__main__":
+    main()

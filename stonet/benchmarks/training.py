@@ -1,0 +1,117 @@
+"""Training: seconds for an epoch of the paper's weather task, beside rivals on the same points."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+from stonet.benchmarks.measure import Record, Watch, alternate, empty_record, in_child
+from stonet.benchmarks.tasks import WINDOWS, weather
+from stonet.run import Run
+from stonet.training import Trainer
+
+N, BATCH, STEPS = 2048, 8, 6
+SHARED = ("train.batch=8", "train.run=8")  # eight windows in a row: 19 frames instead of 96
+RIVALS = ("gcgru", "dcrnn", "stgcn")
+
+
+def stepper(n: int, *settings: str) -> Callable[[], None]:
+    """A real training step, batch and all, as a call."""
+    task = weather(n, *settings)
+    trainer = Trainer(Run.untrained(task), task)
+    trainer.prepare()
+    number = itertools.count()
+    return lambda: trainer.step(trainer.feed.meal(next(number)))
+
+
+def run(watch: Watch) -> list[Record]:
+    """Epoch and memory in a process of its own; rivals and variants in turns."""
+    orders = [("stonet", list(SHARED)), ("paper", ["train.batch=4"])]
+    records = []
+    for number, (model, settings) in enumerate(orders):
+        watch(number, 5, f"epoch, {model}")
+        records.append(epoch_record(model, settings, threads=2))
+    watch(2, 5, "rivals")
+    records += _beside_rivals()
+    watch(3, 5, "shared frames")
+    records.append(_shared_frames())
+    watch(4, 5, "threads")
+    return [*records, _threads()]
+
+
+def epoch_record(model: str, settings: list[str], threads: int) -> Record:
+    """An epoch's minutes from the median step, and the whole process's peak."""
+    found = in_child(
+        {"do": "epoch", "settings": settings, "preset": "paper" if model == "paper" else "default"},
+        OMP_NUM_THREADS=str(threads),
+    )
+    record = empty_record("epoch", N, 24, threads, "paper's V100")
+    minutes = found["seconds"] / found["batch"] * WINDOWS / 60
+    return record | {
+        "model": model,
+        "time_ratio": 10.7 / minutes,
+        "memory_ratio": 25.0 / found["peak_gb"],
+        "minutes": minutes,
+        "peak_gb": found["peak_gb"],
+        "in_model": found["in_model"],
+    }
+
+
+def _beside_rivals() -> list[Record]:
+    calls = {"stonet": stepper(N, *SHARED)}
+    calls |= {name: stepper(N, f"model={name}", *SHARED) for name in RIVALS}
+    clock = alternate(calls)
+    return [
+        empty_record("step", N, 24, 1, name)
+        | {
+            "time_ratio": clock[name].cpu / clock["stonet"].cpu,
+            "wall_ratio": clock[name].wall / clock["stonet"].wall,
+            "ours_seconds": clock["stonet"].wall,
+        }
+        for name in RIVALS
+    ]
+
+
+def _shared_frames() -> Record:
+    """Eight windows in a row against eight from anywhere."""
+    calls = {"run": stepper(512, *SHARED), "single": stepper(512, "train.batch=8", "train.run=1")}
+    clock = alternate(calls)
+    record = empty_record("shared frames", 512, 24, 1, "windows from anywhere")
+    return record | {"time_ratio": clock["single"].cpu / clock["run"].cpu}
+
+
+def _threads() -> Record:
+    """Wall time on one thread against two, the same steps in turns."""
+    call = stepper(N, *SHARED)
+    walls: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(3):
+        for threads, found in walls.items():
+            found.append(alternate({"step": call}, threads)["step"].wall)
+    record = empty_record("threads", N, 24, 2, "one thread")
+    return record | {"time_ratio": min(walls[1]) / min(walls[2])}
+
+
+def epoch(settings: list[str], preset: str) -> dict[str, float]:
+    """In a child: seconds of a step, share of it in the model, and the peak of the process."""
+    from stonet.machine import peak_mb
+
+    task = weather(N, *settings, preset=preset)
+    trainer = Trainer(Run.untrained(task), task)
+    trainer.prepare()
+    spent, fed = [], []
+    with trainer.meals() as meals:
+        for number in range(STEPS):
+            started = time.perf_counter()
+            meal = meals(number)
+            taken = time.perf_counter()
+            trainer.step(meal)
+            spent.append(time.perf_counter() - started)
+            fed.append(taken - started)
+    middle = sorted(spent[1:])[len(spent[1:]) // 2]
+    return {
+        "seconds": middle,
+        "batch": trainer.config.batch,
+        "in_model": 1 - sum(fed[1:]) / sum(spent[1:]),
+        "peak_gb": peak_mb() / 1e3,
+    }

@@ -1,0 +1,57 @@
+"""stonet bench."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stonet.cli.common import Json
+from stonet.errors import unknown_name
+
+WHAT = ("operator", "training", "inference", "scale")
+
+
+def bench(
+    what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")] = "all",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A JSON file for the records.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure ours against peers, side by side; ratios above 1 mean that ours is better."""
+    if what not in (*WHAT, "all"):
+        raise unknown_name("benchmark", what, [*WHAT, "all"])
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, which help the peers most
+    from stonet.benchmarks import BENCHMARKS
+    from stonet.benchmarks.page import bench_table
+    from stonet.cf import replacing
+    from stonet.console import counting_bar, print_json, print_table, say
+    from stonet.machine import commit, describe
+    from stonet.run import versions
+
+    started, records = time.monotonic(), []
+    machine = describe()
+    for name in WHAT if what == "all" else (what,):
+        with counting_bar(name, as_json) as bar:
+            records += BENCHMARKS[name](bar)
+    result = {
+        "machine": machine,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "seconds": round(time.monotonic() - started),
+        "commit": commit(),
+        "versions": versions(),
+        "records": records,
+    }
+    if out is not None:
+        with replacing(out) as path:
+            path.write_text(json.dumps(result, indent=1) + "\n")
+    if as_json:
+        print_json(result)
+        return
+    print_table(bench_table(records), least=120)
+    say(f"{result['seconds']} s." + (f" Wrote {out}." if out else ""))

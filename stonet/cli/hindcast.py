@@ -1,0 +1,69 @@
+"""stonet hindcast."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stonet.cli.common import (
+    Json,
+    MaybeData,
+    Reading,
+    RunArgument,
+    open_for,
+    provenance,
+    reading,
+    tell_notes,
+)
+from stonet.cli.fit import Interrupted
+from stonet.cli.predict import At, sites
+
+
+@reading
+def hindcast(
+    run: RunArgument,
+    data: MaybeData = None,
+    step: Annotated[
+        str | None, typer.Option(help="6h: from 0, 6, 12 and 18 h UTC on. By default every frame.")
+    ] = None,
+    at: At = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The Zarr store to write, ending in .zarr.")
+    ] = Path("hindcast.zarr"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted hindcast stopped.")
+    ] = False,
+    read: Reading = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast from every time of the data (of its last episode), into a Zarr store."""
+    from stonet import crew
+    from stonet.archive import check_store
+    from stonet.clock import parse_duration
+    from stonet.console import counting_bar, print_json, say
+    from stonet.hindcast import hindcast as forecasts
+    from stonet.progress import watched
+    from stonet.run import Run
+
+    started, quiet = time.monotonic(), as_json or crew.rank() > 0
+    check_store(out)
+    every = None if step is None else parse_duration(step)
+    trained = Run.load(run)
+    dataset = open_for(trained, data, read or [], quiet)
+    tell_notes(dataset, quiet)
+    field = dataset.episodes[-1]
+    seen = dataset.seen if dataset.unseen else None  # points held out stay held out
+    try:
+        with counting_bar("hindcast", quiet, patience=2.0) as bar, watched(bar):
+            issues, leads, points = forecasts(
+                trained, field, out, every, sites(at, field), seen, resume
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
+    facts = {"out": str(out), "issues": issues, "times": leads, "points": points}
+    if as_json and crew.rank() == 0:
+        print_json(facts | provenance(trained, started))
+    say(f"Wrote {out}: {issues} forecasts of {leads} times at {points} points.", quiet)

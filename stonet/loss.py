@@ -1,0 +1,54 @@
+"""What training minimises: masked mean absolute errors of forecast and reconstruction."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor
+
+from stonet.forecaster import Output, masked_mae
+from stonet.windows import Batch
+
+
+def masked_loss(
+    output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    r"""What is minimised, and its value, in normalised units.
+
+        alpha * mean |reconstruction - past| + mean |forecast - future|
+
+    Each is a mean over the observed values of all windows, in all processes; a frame that several
+    windows share counts once for each of them.
+    """
+    errors, counts = error_sums(output, batch, target, mask, alpha)
+    sums = torch.stack([errors, counts]).detach()
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    if processes > 1:
+        dist.all_reduce(sums)
+    total = sums[1].clamp(min=1)
+    # DDP averages gradients over processes: times their number makes it a sum
+    return _weighted(errors / total, alpha) * processes, _weighted(sums[0] / total, alpha)
+
+
+def error_sums(
+    output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
+) -> tuple[Float[Tensor, " term"], Float[Tensor, " term"]]:
+    """Summed errors and their counts: of the forecast and, if it has weight, the reconstruction.
+
+    Only nodes that have a target count: a tile's core, which comes first.
+    """
+    terms = [torch.stack(masked_mae(output.forecast, target, mask))]
+    if alpha and output.reconstruction is not None:
+        core = target.shape[2]
+        truth, seen = batch.frames[:, :core], batch.seen[:, :core]
+        past = batch.past.flatten()
+        uses = truth.new_zeros(len(truth)).index_add(0, past, truth.new_ones(len(past)))
+        times = uses[:, None, None]
+        terms.append(torch.stack(masked_mae(output.reconstruction[:, :core], truth, seen, times)))
+    errors, counts = torch.stack(terms, dim=1)
+    return errors, counts
+
+
+def _weighted(means: Float[Tensor, " term"], alpha: float) -> Float[Tensor, ""]:
+    return means[0] if len(means) == 1 else means[0] + alpha * means[1]
