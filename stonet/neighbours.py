@@ -202,10 +202,11 @@ def _blocks(
     start = np.concatenate([[0], np.cumsum(degree)])
     by_degree = np.argsort(degree, kind="stable")
     blocks, first = [], int((degree == 0).sum())
+    few = FEW if len(degree) > BLOCK else BLOCK  # of few points, more blocks would cost more
     while first < len(degree):
         rows = by_degree[first : first + BLOCK]
         alike = np.searchsorted(degree[rows], ALIKE * degree[rows[0]], side="right")
-        rows = rows[: max(int(alike), FEW)]
+        rows = rows[: max(int(alike), few)]
         first += len(rows)
         column = np.arange(degree[rows].max())
         slot = start[rows][:, None] + column

@@ -75,7 +75,7 @@ class Moments:
 
 
 def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
-    """The matrix product by torch: numpy's library has threads of its own, which fight with torch's."""
+    """The matrix product by torch: numpy has threads of its own, which fight with torch's."""
     return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
 
 

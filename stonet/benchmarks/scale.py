@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from statistics import median
 
+from stonet.benchmarks import cost
 from stonet.benchmarks.measure import Record, Watch, alternate, empty_record, in_child
 from stonet.benchmarks.operator import Encoder
 from stonet.benchmarks.tasks import weather
-from stonet.benchmarks.training import SHARED
 from stonet.comparison import Stopwatch
 from stonet.run import Run
 from stonet.training import Trainer
@@ -30,7 +30,7 @@ def run(watch: Watch) -> list[Record]:
     watch(len(SIZES), total, "two processes")
     records.append(_processes())
     watch(len(SIZES) + 1, total, f"tiles, {SIZES[-1]} points")
-    return [*records, _tiles()]
+    return [*records, _tiles(), *cost.run(watch)]
 
 
 def _layer(n: int) -> Record:
@@ -41,7 +41,7 @@ def _layer(n: int) -> Record:
 
 def _processes() -> Record:
     """Windows per second of two processes on one thread each, against one such process."""
-    order = {"do": "steps", "settings": list(SHARED)}
+    order = {"do": "steps", "settings": ["train.batch=16", "train.run=8"]}
     alone = in_child(order, OMP_NUM_THREADS="1")["seconds"]
     both = in_child(order, PROCESSES, OMP_NUM_THREADS="1")["seconds"]
     record = empty_record("processes", 2048, 24, 1, "one process")
@@ -67,7 +67,7 @@ def tiled(n: int) -> Record:
 
     started = time.perf_counter()
     short = ("train.epochs=1", "train.steps=6", "train.batch=2", "train.validation_windows=1")
-    task = weather(n, *short, frames=60)
+    task = weather(n, *short, "data.split=[0.4,0.3,0.3]", frames=80)
     trainer, clock = Trainer(Run.untrained(task), task), Stopwatch()
     trainer.fit(watch=clock)
     return {

@@ -30,6 +30,6 @@ def globe(n: int, frames: int) -> Dataset:
     return Dataset((field,), "globe")
 
 
-def weather(n: int, *settings: str, frames: int = 240, preset: str = "default") -> Task:
+def weather(n: int, *settings: str, frames: int = 400, preset: str = "default") -> Task:
     """The paper's weather task: twelve hours in, twelve out, three levels, d = 24."""
     return Task.of(globe(n, frames), load_config(preset, None, [*WEATHER, *settings]))
