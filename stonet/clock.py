@@ -32,11 +32,19 @@ class Clock:
     past: int  # frames in
     horizon: int  # frames out
     calendar: bool
+    yearly: bool = True  # whether training has seen a whole year; else its phase would tell lies
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        """The cycles whose phases are the features of a time: the year, the day."""
+        if not self.calendar:
+            return ()
+        return ((YEAR,) if self.yearly else ()) + ((DAY,) if self.step < DAY else ())
 
     @property
     def features(self) -> int:
         """How many calendar features a time has."""
-        return (2 if self.step < DAY else 1) if self.calendar else 0
+        return len(self.periods)
 
     @property
     def daily(self) -> bool:
@@ -47,9 +55,8 @@ class Clock:
         self, times: Int64[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "... feature"]:
         """Fractions of the year and of the day; nothing for a field without a calendar."""
-        year = (times % YEAR) / YEAR
-        day = (times % DAY) / DAY
-        stacked = np.stack([year, day], axis=-1)[..., : self.features]
+        phases = [(times % period) / period for period in self.periods]
+        stacked = np.stack(phases, axis=-1) if phases else np.zeros((*times.shape, 0))
         return stacked.astype(np.float32)
 
     def hour(self, times: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:

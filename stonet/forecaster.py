@@ -42,6 +42,7 @@ class Output:
 
     forecast: Float[Tensor, "batch future query channel"]
     reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
+    inputs: Batch | None = None  # what is reconstructed, where that is not the whole batch
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def error_sums(
     """
     terms = [torch.stack(masked_mae(output.forecast, target, mask))]
     if alpha and output.reconstruction is not None:
-        core = target.shape[2]
+        core, batch = target.shape[2], output.inputs or batch
         truth, seen = batch.frames[:, :core], batch.seen[:, :core]
         past = batch.past.flatten()
         uses = truth.new_zeros(len(truth)).index_add(0, past, truth.new_ones(len(past)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from stonet.branch import Links, Local
@@ -21,7 +21,7 @@ from stonet.config import Config, GraphConfig
 from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
-from stonet.forecaster import Forecaster, Scene, Tile
+from stonet.forecaster import Forecaster, Lesson, Output, Scene, Tile
 from stonet.geometry import Points
 from stonet.halo import Web, cut_out, weave
 from stonet.linear import LinearBase, Look
@@ -89,10 +89,16 @@ class STONetwork(Forecaster):
         edge = edge_width(self.describe, dimension)
         self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
         white = self.base.width if self.base is not None and network.local else 0
-        sizes = Sizes(dimension, clock.features, edge, clock.past, clock.horizon, len(nodes), white)
+        self.sees = min(network.sees or clock.past, clock.past)
+        sizes = Sizes(dimension, clock.features, edge, self.sees, clock.horizon, len(nodes), white)
         self.decoder = build_decoder(sizes, network)
         self.project = nn.Linear(network.latent, channels)  # P'
         nn.init.zeros_(self.project.bias)
+        self.blend = None
+        if self.base is not None and network.blend:  # starts as "trust the base"
+            self.blend = nn.Linear(network.latent, 2 * channels)
+            nn.init.zeros_(self.blend.weight)
+            nn.init.zeros_(self.blend.bias)
 
     def graph(self, nodes: Points) -> NodeGraph:
         """New points join level 0; training points keep their level (all new: a new partition)."""
@@ -154,22 +160,46 @@ class STONetwork(Forecaster):
         self, encoded: Float[Tensor, "frame node latent"], batch: Batch, scene: Scene
     ) -> Float[Tensor, "batch future query channel"]:
         """P'(v_dec), on top of the base where there is one."""
+        past = batch.past[:, -self.sees :]
+        present = None if batch.present is None else batch.present[past]
+        return self._answer(encoded[past], present, batch, scene)
+
+    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
+        """Encode and decode; frames that only the base looks at are not encoded."""
+        newest = batch.newest(self.sees)
+        encoded = self.encode(newest, scene)
+        present = None if newest.present is None else newest.present[newest.past]
+        answer = self._answer(encoded[newest.past], present, batch, scene)
+        return Output(answer, self.reconstruct(encoded), newest)
+
+    def _answer(
+        self,
+        latent: Float[Tensor, "batch past node latent"],
+        present: Bool[Tensor, "batch past node"] | None,
+        batch: Batch,
+        scene: Scene,
+    ) -> Float[Tensor, "batch future query channel"]:
         links: QueryLinks = scene.links
         look = None
         if self.base is not None and links.stencil is not None:
             look = self.base.look(batch, links.stencil)
         asked = Question(
-            latent=encoded[batch.past],
-            present=None if batch.present is None else batch.present[batch.past],
-            lag=batch.lag,
+            latent=latent,
+            present=present,
+            lag=batch.lag[:, -self.sees :],
             lead=batch.lead,
             calendar=batch.future_time,
             local=None if look is None else self._local(look, batch),
         )
-        forecast = self.project(self.decoder(asked, links.decoder))
+        decoded = self.decoder(asked, links.decoder)
+        correction = self.project(decoded)
         if self.base is None or look is None:
-            return forecast
-        return self.base.forecast(look, batch) + self.base.scale(look, batch) * forecast
+            return correction
+        base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
+        if self.blend is not None:
+            share, value = self.blend(decoded).chunk(2, dim=-1)
+            base = base + share * (value - base)
+        return base + scale * correction
 
     def _local(self, look: Look, batch: Batch) -> Local | None:
         if self.base is None or not self.network.local:

@@ -65,7 +65,7 @@ class Moments:
         xx, count = self.xx.sum(0), max(self.count.sum(), 1.0)
         mean = xx[-1, :-1] / count
         covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
-        variance, direction = (a.numpy() for a in torch.linalg.eigh(torch.from_numpy(covariance)))
+        variance, direction = np.linalg.eigh(covariance)
         chosen = np.argsort(variance)[::-1][:width]
         floor = ridge * np.trace(xx) / len(xx) / count
         scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
@@ -77,11 +77,6 @@ class Moments:
 def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
     """The matrix product by torch: numpy has threads of its own, which fight with torch's."""
     return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
-
-
-def solve(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
-    """The x with a x = b."""
-    return torch.linalg.solve(torch.from_numpy(a), torch.from_numpy(b)).numpy()
 
 
 def best_ridge(
@@ -96,7 +91,7 @@ def best_ridge(
     size = np.trace(xx.sum(0)) / columns + 1e-12
     flat, one = xy.reshape(hours, columns, -1), np.eye(columns)
     pooled = np.stack(
-        [solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in RIDGES], axis=1
+        [np.linalg.solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in RIDGES], axis=1
     )  # column ridge target
     best: tuple[float, np.ndarray, np.ndarray, float] | None = None
     for pull in PULLS if hours > 1 else PULLS[-1:]:
@@ -104,7 +99,7 @@ def best_ridge(
         if pull < PULLS[-1]:  # one factorisation of each hour's matrix serves all ridges
             grip = pull * size / hours
             wanted = (flat[:, :, None] + grip * pooled).reshape(hours, columns, -1)
-            betas = solve(xx + grip * one, wanted).reshape(betas.shape)
+            betas = np.linalg.solve(xx + grip * one, wanted).reshape(betas.shape)
         for number, ridge in enumerate(RIDGES):
             beta = betas[:, :, number].reshape(xy.shape)
             error = judge.error(beta)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.clock import DAY, Clock, in_steps
+from stonet.clock import DAY, YEAR, Clock, in_steps
 from stonet.config import Config
 from stonet.errors import unknown_name
 from stonet.field import Dataset, Field
@@ -19,6 +19,7 @@ from stonet.windows import PARTS, Windows, cut, split
 
 HORIZON = 12  # steps, unless asked otherwise
 MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
+MOST_OF_A_YEAR = int(0.95 * YEAR)  # that training must span for the season to mean something
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Task:
         clock = resolve_clock(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, clock, config.data.split, stride)
+        clock = replace(clock, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR)
         seen = dataset.seen
         scaler = Scaler.fit(parts["train"], seen)
         lengths = {"past": clock.past, "horizon": clock.horizon, "stride": stride}
@@ -95,3 +97,8 @@ def resolve_clock(dataset: Dataset, config: Config) -> Clock:
         a_day = round(DAY / first.step)
         past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
     return Clock(first.step, in_steps(past, first.step), horizon, first.calendar)
+
+
+def _span(fields: tuple[Field, ...]) -> int:
+    """From the first time to the last, in nanoseconds."""
+    return int(max(f.times[-1] for f in fields) - min(f.times[0] for f in fields))

@@ -56,6 +56,20 @@ class Batch:
         everything = torch.ones_like(self.frames, dtype=torch.bool)
         return everything if self.observed is None else self.observed
 
+    def newest(self, count: int) -> Batch:
+        """The same with so many of each window's inputs, the latest ones; the rest is gone."""
+        if count >= self.past.shape[1]:
+            return self
+        used, position = torch.unique(self.past[:, -count:], return_inverse=True)
+        return replace(
+            self,
+            frames=self.frames[used],
+            observed=None if self.observed is None else self.observed[used],
+            frame_time=self.frame_time[used],
+            past=position,
+            lag=self.lag[:, -count:],
+        )
+
     @property
     def present(self) -> Bool[Tensor, "frame node"] | None:
         """Whether a node has any value in a frame; None: all have."""

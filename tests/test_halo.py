@@ -80,10 +80,10 @@ def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) ->
         np.testing.assert_equal(tile.nodes[: tile.core], core)
         chosen = torch.from_numpy(core)
         ahead = whole.forecast[:, :, chosen]
-        torch.testing.assert_close(part.forecast, ahead, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(part.forecast, ahead, rtol=1e-11, atol=1e-12)
         assert whole.reconstruction is not None and part.reconstruction is not None
         again = part.reconstruction[:, : tile.core]
-        torch.testing.assert_close(again, whole.reconstruction[:, chosen], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(again, whole.reconstruction[:, chosen], rtol=1e-11, atol=1e-12)
 
 
 def test_the_halo_is_needed_to_the_last_node() -> None:
@@ -109,7 +109,7 @@ def test_points_that_share_a_place_stay_apart() -> None:
     whole, parts = whole_and_tiles(case, 4)
     for _, core, part in parts:
         ahead = whole.forecast[:, :, torch.from_numpy(core)]
-        torch.testing.assert_close(part.forecast, ahead, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(part.forecast, ahead, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 160])

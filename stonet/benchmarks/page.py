@@ -30,7 +30,7 @@ def bench_table(records: Sequence[Record]) -> Table:
 
 
 def _cells(record: Record) -> list[str]:
-    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated"}
+    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated", "part"}
     more = ", ".join(f"{k} {short(v)}" for k, v in record.items() if k not in shown)
     mark = "*" if record.get("extrapolated") else ""
     return [
@@ -51,7 +51,7 @@ def short(value: Any) -> str:
 
 def page(result: dict[str, Any]) -> str:
     """docs/performance.md."""
-    records, machine = result["records"], result["machine"]
+    records = result["records"]
     lines = [
         "# Performance",
         "",
@@ -61,9 +61,7 @@ def page(result: dict[str, Any]) -> str:
         "whole does not fit. Memory is the high-water mark of a process of its own, arguments "
         "left out.",
         "",
-        f"{result['date']}, {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory_gb']} GB, load {machine['load']} before, torch {machine['torch']}, "
-        f"commit `{result.get('commit', 'unknown')}`.",
+        *(_about(name, run) for name, run in result["runs"].items()),
         "",
         "## Goals",
         "",
@@ -76,6 +74,12 @@ def page(result: dict[str, Any]) -> str:
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_cells(record)) + " |" for record in records]
     return "\n".join(lines) + "\n"
+
+
+def _about(name: str, run: dict[str, Any]) -> str:
+    machine = f"{run['processor']}, {run['cores']} cores, {run['memory_gb']} GB"
+    software = f"torch {run['torch']}, commit `{run['commit']}`"
+    return f"- {name}: {run['date']}, {machine}, load {run['load']} before, {software}"
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,8 @@ WHAT = ("operator", "training", "inference", "scale")
 def bench(
     what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")] = "all",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A JSON file for the records.")
+        Path | None,
+        typer.Option("-o", "--out", help="A JSON file; what it holds of other parts stays."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,26 +33,26 @@ def bench(
     from stonet.cf import replacing
     from stonet.console import counting_bar, print_json, print_table, say
     from stonet.machine import commit, describe
-    from stonet.run import versions
 
-    started, records = time.monotonic(), []
-    machine = describe()
+    result: dict[str, Any] = {"runs": {}, "records": []}
+    if out is not None and out.is_file():  # parts that are not measured now stay as they are
+        result = json.loads(out.read_text())
     for name in WHAT if what == "all" else (what,):
+        started, machine = time.monotonic(), describe()
         with counting_bar(name, as_json) as bar:
-            records += BENCHMARKS[name](bar)
-    result = {
-        "machine": machine,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "seconds": round(time.monotonic() - started),
-        "commit": commit(),
-        "versions": versions(),
-        "records": records,
-    }
-    if out is not None:
-        with replacing(out) as path:
-            path.write_text(json.dumps(result, indent=1) + "\n")
+            found = BENCHMARKS[name](bar)
+        others = [record for record in result["records"] if record["part"] != name]
+        result["records"] = others + [record | {"part": name} for record in found]
+        result["runs"][name] = machine | {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "commit": commit(),
+            "seconds": round(time.monotonic() - started),
+        }
+        if out is not None:
+            with replacing(out) as path:
+                path.write_text(json.dumps(result, indent=1) + "\n")
     if as_json:
         print_json(result)
         return
-    print_table(bench_table(records), least=120)
-    say(f"{result['seconds']} s." + (f" Wrote {out}." if out else ""))
+    print_table(bench_table(result["records"]), least=120)
+    say(f"Wrote {out}." if out else "", quiet=out is None)

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
-from stonet.clock import DAY, YEAR, Clock
+from stonet.clock import Clock
 from stonet.config import Config
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Lesson, Output, Scene
@@ -186,9 +186,9 @@ class GridForecaster(Forecaster):
         self, batch: Batch, steps: Float[Tensor, " step"]
     ) -> Float[Tensor, "batch step extra"]:
         """Sine and cosine of the time of year and of day, so many steps from the issue time."""
-        periods = torch.tensor([YEAR, DAY], device=steps.device, dtype=torch.float64)
+        periods = torch.tensor(self.clock.periods, device=steps.device, dtype=torch.float64)
         turn = steps.double()[:, None] * self.clock.step / periods  # step period
-        phase = batch.issue_time.double()[:, None] + turn[None, :, : self.clock.features]
+        phase = batch.issue_time.double()[:, None] + turn[None]
         angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
         return torch.cat([angle.sin(), angle.cos()], dim=-1)
 

@@ -1,0 +1,79 @@
+"""The benchmarks measure the right thing: peers equal ours, figures follow from what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stonet.benchmarks import measure
+from stonet.benchmarks.cost import predicted, terms
+from stonet.benchmarks.goals import Goal
+from stonet.benchmarks.operator import Decoder, compare_operator, worst_error
+from stonet.benchmarks.page import page
+from stonet.benchmarks.tasks import weather
+
+DOCS = Path(__file__).parents[1] / "docs"
+PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, at import
+
+
+@PEERS
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_every_peer_computes_the_same_in_float64(name: str) -> None:
+    errors = worst_error(name, n=30, d=4, hidden=6, degree=7.0)
+    errors.pop("gno", None)  # its mean divides by single-precision counts
+    assert set(errors) >= ({"literal", "autograd"} if name == "encoder" else {"pairs", "lags"})
+    assert max(errors.values()) < 1e-12
+
+
+def test_irregular_times_have_a_lag_for_every_pair() -> None:
+    even, uneven = Decoder(8, 4), Decoder(8, 4, regular=False)
+    assert (even.factor("lags"), uneven.factor("lags")) == (23 / 6, 144 / 6)
+    assert even.factor("pairs") == 144 / 6
+
+
+@PEERS
+def test_a_record_tells_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUNDS", 1)
+    found = compare_operator("encoder", n=24, d=4, hidden=4, degree=5.0)
+    keys = ("bench", "n", "d", "threads", "peer", "time_ratio", "memory_ratio", "gemm_share")
+    for record in found:
+        assert tuple(record)[:8] == keys
+        assert (record["n"], record["d"], record["threads"]) == (24, 4, 1)
+        assert record["time_ratio"] > 0
+
+
+def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUNDS", 3)
+    order: list[str] = []
+    threads = torch.get_num_threads()
+    clock = measure.alternate({name: lambda name=name: order.append(name) for name in "ab"})
+    assert "".join(order) == "abababab"
+    assert torch.get_num_threads() == threads
+    assert clock["a"].wall >= 0
+
+
+def test_a_goal_is_judged_by_its_worst_record() -> None:
+    records = [{"bench": "x", "n": 1, "v": 3.0}, {"bench": "x", "n": 2, "v": 5.0}, {"bench": "y"}]
+    assert Goal("", "bench=x", "v", least=4).measured(records) == 3.0
+    assert Goal("", "bench=x", "v", most=4).measured(records) == 5.0
+    assert "missed" in Goal("", "bench=x", "v", least=4).line(records)
+    assert "reached" in Goal("", "bench=x n=2", "v", least=4).line(records)
+    assert "not measured" in Goal("", "bench=z", "v", least=4).line(records)
+
+
+def test_the_law_is_linear_in_points_and_finds_its_own_constants() -> None:
+    config = weather(64).config
+    one, two = (np.array(terms(n, config, 12, 12)) for n in (1000, 2000))
+    np.testing.assert_allclose(two, 2 * one)
+    rows = np.array([[1.0, 2.0, 1.0], [2.0, 1.0, 1.0], [4.0, 4.0, 1.0], [3.0, 9.0, 1.0]])
+    truth = rows @ np.array([0.3, 0.7, 0.1])
+    np.testing.assert_allclose(predicted(rows, truth), truth)
+
+
+def test_the_page_is_made_from_the_committed_records() -> None:
+    result = json.loads((DOCS / "performance.json").read_text())
+    assert page(result) == (DOCS / "performance.md").read_text()
