@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -113,7 +113,12 @@ class Trainer:
             self.network = DistributedDataParallel(self.model)
 
     def meals(self) -> AbstractContextManager[Callable[[int], Meal]]:
-        """What each step is fed; the next one's is made while a step is taken."""
+        """What each step is fed; the next one's is made while a GPU takes a step.
+
+        A processor makes it in between: the threads of two at once would fight for its cores.
+        """
+        if self.device.type == "cpu":
+            return nullcontext(self.feed.meal)
         return ahead(self.feed.meal, self.steps)
 
     def _loop(self, meals: Callable[[int], Meal], folder: RunFolder | None, watch: Watcher) -> None:

@@ -234,3 +234,42 @@ def test_refining_the_points_converges() -> None:
     answers = [forecast(side) for side in (5, 10, 20, 40)]
     changes = [float((b - a).abs().mean()) for a, b in pairwise(answers)]
     assert changes[0] > 1.5 * changes[1] > 1.5**2 * changes[2] > 0, changes
+
+
+@pytest.mark.parametrize("place", ["plane", "sphere"])
+def test_frames_that_the_network_does_not_see_need_not_be_encoded(place: str) -> None:
+    """In one go, or step by step with all frames encoded: the same answer."""
+    case = Case.of(small_field(place), "network.sees=4")  # of the six that the base looks at
+    model, batch = case.model(), case.batch()
+    scene = model.scene(case.nodes)
+    output = model(batch, scene)
+    assert output.inputs is not None
+    assert output.inputs.past.shape[1] == 4
+    assert len(output.inputs.frames) < len(batch.frames)
+    encoded = model.encode(batch, scene)
+    case.same(output.forecast, model.decode(encoded, batch, scene))
+    kept = torch.unique(batch.past[:, -4:])
+    case.same(output.reconstruction, model.reconstruct(encoded)[kept])
+
+
+def test_the_network_alone_knows_nothing_older_than_it_sees() -> None:
+    case = Case.of(small_field(), "network.sees=3", "network.base=none")
+    model, batch = case.model(), case.batch(size=1, missing=0.0)
+    scene = model.scene(case.nodes)
+    old = torch.arange(len(batch.frames)) < 3
+    other = replace(batch, frames=torch.where(old[:, None, None], 7.0, batch.frames))
+    assert torch.equal(model(batch, scene).forecast, model(other, scene).forecast)
+
+
+def test_the_network_can_turn_its_base_off() -> None:
+    case = Case.of(small_field())
+    model, batch = case.model(), case.batch()
+    assert isinstance(model, STONetwork)
+    assert model.blend is not None
+    with torch.no_grad():
+        for part in (model.project, model.blend):
+            part.weight.zero_()
+            part.bias.zero_()
+        model.blend.bias.copy_(torch.tensor([1.0, 0.25]))  # all of it, towards this value
+    forecast = model(batch, model.scene(case.nodes)).forecast
+    torch.testing.assert_close(forecast, torch.full_like(forecast, 0.25))

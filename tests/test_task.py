@@ -107,3 +107,9 @@ def test_hopeless_data_is_refused():
     field = replace(empty.episodes[0], values=values, mask=None)
     with pytest.raises(DataError, match="Channel 'u' has no observed value"):
         Task.of(replace(empty, episodes=(field,)), TINY)
+
+
+@pytest.mark.parametrize(("days", "features"), [(30, 1), (500, 1), (600, 2)])
+def test_the_season_is_told_only_where_training_has_seen_a_year(days: int, features: int) -> None:
+    data = dataset(frames=days * 4, step=6 * HOUR)  # the first 70 % of it are the training part
+    assert Task.of(data, load_config("tiny")).clock.features == features

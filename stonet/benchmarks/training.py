@@ -9,7 +9,14 @@ from statistics import median
 
 import torch
 
-from stonet.benchmarks.measure import Record, Watch, alternate, empty_record, in_child
+from stonet.benchmarks.measure import (
+    Record,
+    Watch,
+    alternate,
+    empty_record,
+    in_child,
+    product,
+)
 from stonet.benchmarks.tasks import WINDOWS, weather
 from stonet.run import Run
 from stonet.training import Trainer
@@ -97,7 +104,9 @@ def _threads() -> Record:
             found.append(time.perf_counter() - started)
     torch.set_num_threads(before)
     one, two = (median(found[1:]) for found in walls.values())
-    return empty_record("threads", N, 24, 2, "one thread") | {"time_ratio": one / two}
+    limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
+    record = empty_record("threads", N, 24, 2, "one thread")
+    return record | {"time_ratio": one / two, "gemm_time_ratio": limit[0] / limit[1]}
 
 
 def epoch(settings: list[str], preset: str) -> dict[str, float]:

@@ -33,7 +33,7 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Run a command; a refusal is one clear message and its exit code."""
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # endless spinning starves a busy machine
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a second pool of threads would fight
     as_json = "--json" in sys.argv
     try:
