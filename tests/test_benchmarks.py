@@ -58,11 +58,11 @@ def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_goal_is_judged_by_its_worst_record() -> None:
     records = [{"bench": "x", "n": 1, "v": 3.0}, {"bench": "x", "n": 2, "v": 5.0}, {"bench": "y"}]
-    assert Goal("", "bench=x", "v", least=4).measured(records) == 3.0
-    assert Goal("", "bench=x", "v", most=4).measured(records) == 5.0
-    assert "missed" in Goal("", "bench=x", "v", least=4).line(records)
-    assert "reached" in Goal("", "bench=x n=2", "v", least=4).line(records)
-    assert "not measured" in Goal("", "bench=z", "v", least=4).line(records)
+    assert Goal("", "bench=x", "v", least=4.0).measured(records) == 3.0
+    assert Goal("", "bench=x", "v", most=4.0).measured(records) == 5.0
+    assert "missed" in Goal("", "bench=x", "v", least=4.0).line(records)
+    assert "reached" in Goal("", "bench=x n=2", "v", least=4.0).line(records)
+    assert "not measured" in Goal("", "bench=z", "v", least=4.0).line(records)
 
 
 def test_the_law_is_linear_in_points_and_finds_its_own_constants() -> None:

@@ -109,7 +109,7 @@ def test_hopeless_data_is_refused():
         Task.of(replace(empty, episodes=(field,)), TINY)
 
 
-@pytest.mark.parametrize(("days", "features"), [(30, 1), (500, 1), (600, 2)])
+@pytest.mark.parametrize(("days", "features"), [(30, 1), (480, 1), (600, 2)])
 def test_the_season_is_told_only_where_training_has_seen_a_year(days: int, features: int) -> None:
     data = dataset(frames=days * 4, step=6 * HOUR)  # the first 70 % of it are the training part
     assert Task.of(data, load_config("tiny")).clock.features == features

@@ -49,27 +49,27 @@ GOALS = (
         "encoder, 2048 points, d=64: NNConv's time over ours",
         f"{ENCODER} n=2048 d=64",
         "time_ratio",
-        least=15,
+        least=15.0,
     ),
     Goal(
         "encoder, 2048 points, d=32: NNConv's time over ours",
         f"{ENCODER} n=2048 d=32",
         "time_ratio",
-        least=8,
+        least=8.0,
     ),
     Goal(
         "encoder, 137 points, d=32: NNConv's time over ours",
         f"{ENCODER} n=137 d=32",
         "time_ratio",
-        least=5,
+        least=5.0,
     ),
     Goal(
         "encoder, 2 frames, d=64: NNConv's memory over ours",
         "bench=encoder frames=2 peer=nnconv",
         "memory_ratio",
-        least=20,
+        least=20.0,
     ),
-    Goal("encoder, 48 frames, d=64: peak MB", "bench=encoder frames=48", "ours_mb", most=300),
+    Goal("encoder, 48 frames, d=64: peak MB", "bench=encoder frames=48", "ours_mb", most=300.0),
     Goal(
         "encoder, d=64: share of the machine's GEMM rate",
         f"{ENCODER} n=2048 d=64",
@@ -83,13 +83,13 @@ GOALS = (
         most=1.25,
     ),
     Goal("encoder: float64 error against the formula", "peer=literal", "max_error", most=1e-12),
-    Goal("decoder, d=64: pair by pair over ours", f"{DECODER} peer=pairs", "time_ratio", least=15),
+    Goal("decoder, d=64: pair by pair over ours", f"{DECODER} peer=pairs", "time_ratio", least=15.0),
     Goal(
-        "decoder, d=64: by distinct lags over ours", f"{DECODER} peer=lags", "time_ratio", least=2
+        "decoder, d=64: by distinct lags over ours", f"{DECODER} peer=lags", "time_ratio", least=2.0
     ),
-    Goal("decoder, d=64: peak MB", f"{DECODER} peer=none", "ours_mb", most=300),
+    Goal("decoder, d=64: peak MB", f"{DECODER} peer=none", "ours_mb", most=300.0),
     Goal(
-        "decoder: regular times over irregular ones", "bench=irregular", "time_ratio", least=1 / 1.5
+        "decoder: regular times over irregular ones", "bench=irregular", "time_ratio", least=1.0 / 1.5
     ),
     Goal(
         "decoder, d=64: share of the machine's GEMM rate",
@@ -104,7 +104,7 @@ GOALS = (
         "minutes",
         most=10.7,
     ),
-    Goal("training: peak GB on the weather task", "bench=epoch model=stonet", "peak_gb", most=2),
+    Goal("training: peak GB on the weather task", "bench=epoch model=stonet", "peak_gb", most=2.0),
     Goal(
         "training: share of a step that the model takes",
         "bench=epoch model=stonet",
@@ -112,7 +112,7 @@ GOALS = (
         least=0.95,
     ),
     Goal("training: one thread's time over two threads'", "bench=threads", "time_ratio", least=1.7),
-    Goal("inference: ms for a forecast at 500 sensors", "bench=forecast peer=none", "ms", most=100),
+    Goal("inference: ms for a forecast at 500 sensors", "bench=forecast peer=none", "ms", most=100.0),
     Goal(
         "inference: peak GB of a million queries x 12 times", "bench=queries", "peak_gb", most=2.147
     ),

@@ -16,6 +16,12 @@ from stonet.benchmarks.goals import GOALS
 from stonet.benchmarks.measure import Record
 
 COLUMNS = ("bench", "n", "d", "threads", "peer")
+NOTES = (
+    "- Two threads: a step is made of many small pieces of work, between which threads wait for "
+    "one another. Two processes (`stonet fit --devices 2`) do not, and use both cores better.",
+    "- One frame at a time, the kernel integral is bound by the start-up of some thirty small "
+    "pieces of work; a training step has dozens of frames.",
+)
 RATIOS = ("time_ratio", "wall_ratio", "memory_ratio")
 
 
@@ -69,7 +75,7 @@ def page(result: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     lines += [goal.line(records) for goal in GOALS]
-    lines += ["", "## All records", ""]
+    lines += ["", "## Where a goal is missed", "", *NOTES, "", "## All records", ""]
     head = (*COLUMNS, "time", "wall", "memory", "GEMM share", "error", "more")
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_cells(record)) + " |" for record in records]

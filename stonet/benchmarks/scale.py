@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from stonet.benchmarks import cost
+from stonet.benchmarks.cost import run as measure_cost
 from stonet.benchmarks.measure import Record, Watch, alternate, empty_record, in_child
 from stonet.benchmarks.operator import Encoder
 from stonet.benchmarks.tasks import weather
@@ -30,7 +30,7 @@ def run(watch: Watch) -> list[Record]:
     watch(len(SIZES), total, "two processes")
     records.append(_processes())
     watch(len(SIZES) + 1, total, f"tiles, {SIZES[-1]} points")
-    return [*records, _tiles(), *cost.run(watch)]
+    return [*records, _tiles(), *measure_cost(watch)]
 
 
 def _layer(n: int) -> Record:
