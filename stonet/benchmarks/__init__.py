@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stonet.benchmarks import inference, operator, scale, training
+from stonet.benchmarks.inference import run as measure_inference
 from stonet.benchmarks.measure import Record, Watch
+from stonet.benchmarks.operator import run as measure_operator
+from stonet.benchmarks.scale import run as measure_scale
+from stonet.benchmarks.training import run as measure_training
 
 BENCHMARKS: dict[str, Callable[[Watch], list[Record]]] = {
-    "operator": operator.run,
-    "training": training.run,
-    "inference": inference.run,
-    "scale": scale.run,
+    "operator": measure_operator,
+    "training": measure_training,
+    "inference": measure_inference,
+    "scale": measure_scale,
 }

@@ -3,12 +3,12 @@ r"""What a training step costs, on paper: the growth in every size, beside measu
     seconds = a * operations + b * numbers moved + c
 
 with (N points, K neighbours, d latent, m hidden, r rank, L layers, F distinct frames and B windows
-in a batch, n in and n' out, G groups of regressors, w whitened, h local)
+in a batch, n seen by the network and n' out, G groups of regressors, w whitened, h local)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
                    + B N n n' d r  +  B N n' r d          time kernel, map
                    + B N (2 w h + h^2 + h r) ]            local term
-    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N n G K'
+    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (all steps in) G K'
 
 a, b and c are fitted to all measured steps at once: three numbers for all sizes.
 """
@@ -46,13 +46,14 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     network, graph, train = config.network, config.graph, config.train
     d, m, r, h = network.latent, network.hidden, network.rank, network.local
     batch, run = train.batch, min(train.run or 1, train.batch)
-    frames = batch // run * (past + run - 1)
+    seen = min(network.sees or past, past)
+    frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
     white = min(WHITENED, past * (1 + GROUPS))
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
         targets * (degree * m * d + m * d**2 + d**2)
-        + asked * horizon * r * d * (past + 1)
+        + asked * horizon * r * d * (seen + 1)
         + asked * (2 * white * h + h**2 + h * r)
     )
     moved = (

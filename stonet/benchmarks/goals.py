@@ -83,13 +83,18 @@ GOALS = (
         most=1.25,
     ),
     Goal("encoder: float64 error against the formula", "peer=literal", "max_error", most=1e-12),
-    Goal("decoder, d=64: pair by pair over ours", f"{DECODER} peer=pairs", "time_ratio", least=15.0),
+    Goal(
+        "decoder, d=64: pair by pair over ours", f"{DECODER} peer=pairs", "time_ratio", least=15.0
+    ),
     Goal(
         "decoder, d=64: by distinct lags over ours", f"{DECODER} peer=lags", "time_ratio", least=2.0
     ),
     Goal("decoder, d=64: peak MB", f"{DECODER} peer=none", "ours_mb", most=300.0),
     Goal(
-        "decoder: regular times over irregular ones", "bench=irregular", "time_ratio", least=1.0 / 1.5
+        "decoder: regular times over irregular ones",
+        "bench=irregular",
+        "time_ratio",
+        least=1.0 / 1.5,
     ),
     Goal(
         "decoder, d=64: share of the machine's GEMM rate",
@@ -112,7 +117,9 @@ GOALS = (
         least=0.95,
     ),
     Goal("training: one thread's time over two threads'", "bench=threads", "time_ratio", least=1.7),
-    Goal("inference: ms for a forecast at 500 sensors", "bench=forecast peer=none", "ms", most=100.0),
+    Goal(
+        "inference: ms for a forecast at 500 sensors", "bench=forecast peer=none", "ms", most=100.0
+    ),
     Goal(
         "inference: peak GB of a million queries x 12 times", "bench=queries", "peak_gb", most=2.147
     ),
