@@ -198,7 +198,7 @@ class STONetwork(Forecaster):
         base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
         if self.blend is not None:
             share, value = self.blend(decoded).chunk(2, dim=-1)
-            base = base + share * (value - base)
+            correction = correction + share * (value - base)  # little where the base is good
         return base + scale * correction
 
     def _local(self, look: Look, batch: Batch) -> Local | None:

@@ -271,5 +271,7 @@ def test_the_network_can_turn_its_base_off() -> None:
             part.weight.zero_()
             part.bias.zero_()
         model.blend.bias.copy_(torch.tensor([1.0, 0.25]))  # all of it, towards this value
+        model.base.own_spread.fill_(1.0)
+        model.base.far_spread.fill_(1.0)
     forecast = model(batch, model.scene(case.nodes)).forecast
     torch.testing.assert_close(forecast, torch.full_like(forecast, 0.25))
