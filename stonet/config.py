@@ -84,7 +84,7 @@ class ModelConfig(Section):
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
     blend: bool = True  # the network may also turn the base down, towards a value of its own
-    sees: int | None = Field(12, ge=1)  # newest frames that are encoded; the base sees all; None
+    sees: int | None = Field(12, ge=1)  # newest frames that are encoded; None: all, as the base
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
     local: int = Field(64, ge=0)  # width of the branch's term for the query's surroundings; 0: none
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder

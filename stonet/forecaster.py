@@ -102,14 +102,17 @@ class Forecaster(nn.Module, ABC):
 
     def web(self, nodes: Points) -> Any:
         """Who depends on whom among the nodes, for `tile`; few models depend on few nodes only."""
-        raise UsageError(
-            f"{type(self).__name__} as it is set sees all points at once and cannot be trained in "
-            "tiles. Leave train.tile out, or give fewer points (--points)."
-        )
+        raise self._not_tiled()
 
     def tile(self, web: Any, core: Int64[np.ndarray, " core"]) -> Tile:
         """The core with its halo: its forecast is the one that all nodes together would give."""
-        raise NotImplementedError
+        raise self._not_tiled()
+
+    def _not_tiled(self) -> UsageError:
+        return UsageError(
+            f"{type(self).__name__} as it is set sees all points at once and cannot be trained in "
+            "tiles. Leave train.tile out, or give fewer points (--points)."
+        )
 
     def isolated(self, scene: Scene) -> int:
         """Points of the scene out of every radius, served by their nearest neighbour instead."""

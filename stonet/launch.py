@@ -22,6 +22,7 @@ from types import FrameType
 from stonet import errors
 from stonet.crew import MEETING
 from stonet.errors import ResourceError, StonetError
+from stonet.machine import cores
 
 REPORT = "STONET_REPORT"  # where a started process tells what went wrong
 PAUSE = 0.05  # seconds between two looks at the processes
@@ -33,8 +34,8 @@ def launched() -> bool:
     return REPORT in os.environ
 
 
-def launch(command: list[str], count: int) -> int:
-    """Run `python -m stonet COMMAND` as so many processes that share the cores; the exit code.
+def launch(command: list[str], count: int) -> None:
+    """Run `python -m stonet COMMAND` as so many processes that share the cores.
 
     Only the first is interrupted by Ctrl-C: it saves, and the others have nothing to save. An
     error of any of them is raised here, once.
@@ -52,7 +53,6 @@ def launch(command: list[str], count: int) -> int:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-    return 0
 
 
 @contextmanager
@@ -77,7 +77,6 @@ def reporting() -> Iterator[None]:
 
 
 def _start(command: list[str], number: int, count: int, folder: Path) -> subprocess.Popen[bytes]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     own = {
         "RANK": str(number),
         "LOCAL_RANK": str(number),
@@ -86,7 +85,7 @@ def _start(command: list[str], number: int, count: int, folder: Path) -> subproc
         REPORT: str(folder / f"report-{number}"),
     }
     usual = {
-        "OMP_NUM_THREADS": str(max(1, (cores or 1) // count)),
+        "OMP_NUM_THREADS": str(max(1, cores() // count)),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         "NCCL_SOCKET_IFNAME": "lo",
     }

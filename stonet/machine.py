@@ -48,7 +48,7 @@ def describe() -> dict[str, str | int]:
 
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores(),
+        "cores": cores(),
         "memory_gb": _total_gb(),
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
@@ -59,7 +59,9 @@ def describe() -> dict[str, str | int]:
 
 
 def cores() -> int:
-    """Processor cores of the machine."""
+    """Processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 

@@ -61,6 +61,13 @@ def fitted_run(task: Task) -> Run:
     return run
 
 
+def stirred_run(*settings: str) -> Run:
+    """Base and network, both saying something, on the sphere and two channels."""
+    run = fitted_run(small_task(small_field("sphere", channels=2), *settings))
+    stirred(run.model)
+    return run
+
+
 def stirred(model: Forecaster) -> Forecaster:
     """Every parameter moved a little, so that none is zero only because it starts so."""
     generator = torch.Generator().manual_seed(7)

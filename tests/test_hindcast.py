@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred
+from contracts import HOUR, small_field, small_points, stirred_run
 
 from stonet import hindcast as module
 from stonet.archive import Archive
@@ -40,15 +40,9 @@ def field() -> Field:
     return replace(whole, mask=mask, times=times)
 
 
-def made(*settings: str) -> Run:
-    run = fitted_run(small_task(small_field("sphere", channels=2), *settings))
-    stirred(run.model)
-    return run
-
-
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return made()
+    return stirred_run()
 
 
 def opened(path: Path) -> xr.Dataset:
@@ -59,7 +53,7 @@ def opened(path: Path) -> xr.Dataset:
 def test_each_is_the_forecast_of_its_time(
     tmp_path: Path, field: Field, settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = made(*settings)
+    run = stirred_run(*settings)
     monkeypatch.setattr(module, "CHUNK", 8 * HORIZON * 24)  # several pieces
     monkeypatch.setattr(module, "QUERIES", 60)  # several windows and queries at a time
     assert hindcast(run, field, tmp_path / "h.zarr") == (55, HORIZON, 24)

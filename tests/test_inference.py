@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred
+from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred_run
 
 from stonet import session
 from stonet.errors import DataError, UsageError
@@ -24,11 +24,8 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run(field: Field) -> Run:
-    """Base and network, both saying something."""
-    made = fitted_run(small_task(field))
-    stirred(made.model)
-    return made
+def run() -> Run:
+    return stirred_run()
 
 
 @pytest.fixture(scope="module")

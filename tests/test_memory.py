@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from contracts import fitted_run, small_field, small_points, small_task, stirred
+from contracts import small_field, small_points, stirred_run
 
 from stonet import session
 from stonet.checkpoint import RunFolder
@@ -28,10 +28,8 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run(field: Field) -> Run:
-    made = fitted_run(small_task(field))
-    stirred(made.model)
-    return made
+def run() -> Run:
+    return stirred_run()
 
 
 class Meter:

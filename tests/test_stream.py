@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred
+from contracts import HOUR, fitted_run, small_field, small_points, small_task, stirred_run
 
 import stonet
 from stonet.errors import DataError, UsageError
@@ -33,15 +33,9 @@ def field() -> Field:
     return replace(whole, mask=mask, times=whole.times + shift)
 
 
-def made(*settings: str) -> Run:
-    run = fitted_run(small_task(small_field("sphere", channels=2), *settings))
-    stirred(run.model)
-    return run
-
-
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return made()
+    return stirred_run()
 
 
 def feed(stream: Stream, field: Field, frame: int) -> None:
@@ -65,7 +59,7 @@ def same(one: Field, other: Field) -> None:
 )
 def test_a_stream_answers_as_the_field_does(field: Field, settings: tuple[str, ...]) -> None:
     """From the first frame on, through gaps, irregular times and a long silence."""
-    run = made(*settings)
+    run = stirred_run(*settings)
     stream, sites = Stream(run, field.points), small_points("sphere", 5, seed=7)
     for frame in range(len(field.times)):
         feed(stream, field, frame)
@@ -117,7 +111,7 @@ def test_a_frame_s_encoding_does_not_depend_on_the_others(run: Run, field: Field
         alone = session.encode(frames_of(batch, frame, frame + 1))[0]
         seen = batch.present[frame]  # what stands where nothing is known is never used
         torch.testing.assert_close(together[frame][seen], alone[seen], rtol=0, atol=1e-5)
-    assert run.model.frame_wise and not made("network.window_time=true").model.frame_wise
+    assert run.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise
 
 
 def test_frames_that_do_not_fit_are_refused(run: Run, field: Field) -> None:

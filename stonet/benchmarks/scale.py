@@ -50,7 +50,7 @@ def _processes() -> Record:
 
 def _tiles() -> Record:
     found = in_child({"do": "tiled", "n": SIZES[-1]}, OMP_NUM_THREADS="2")
-    return empty_record("tiles", SIZES[-1], 16, 2, "none") | found
+    return empty_record("tiles", SIZES[-1], 24, 2, "none") | found
 
 
 def steps(settings: list[str]) -> Record:
@@ -73,6 +73,7 @@ def tiled(n: int) -> Record:
     return {
         "step_seconds": median(clock.steps),
         "tiles": len(trainer.tiles),
+        "points_with_halo": len(trainer.tiles[0].scene.graph.position),
         "all_seconds": time.perf_counter() - started,
         "peak_gb": peak_mb() / 1e3,
     }
