@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || t
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench lint types docs check clean
+.PHONY: help setup demo test test-long smoke results bench lint types docs check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,7 +27,15 @@ test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
 test-long: $(VENV)/.dev  ## run the proofs that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)
 
-bench: $(VENV)/.dev  ## measure against peers (20 min on a quiet machine), write docs/performance.md
+smoke: $(VENV)/.runtime  ## run every experiment in small, from nothing (a minute)
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	$(BIN)/stonet reproduce all --budget smoke --jobs 2 --results "$$folder" $(ARGS)
+
+results: $(VENV)/.runtime  ## compute what results/ lacks (hours), write docs/results.md
+	$(BIN)/stonet reproduce all --jobs 2 $(ARGS)
+	$(BIN)/stonet reproduce page
+
+bench: $(VENV)/.dev  ## measure against peers (30 min on a quiet machine), write docs/performance.md
 	@$(INSTALL) -e '.[bench]'
 	$(BIN)/stonet bench all -o docs/performance.json
 	$(BIN)/python -m stonet.benchmarks.page

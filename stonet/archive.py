@@ -1,13 +1,15 @@
 """Archive: a Zarr store filled piece by piece, by one process or many, that appears when whole.
 
 Until then it lies beside its place in the folder NAME.part, with a mark for every piece that is
-done, so that interrupted work can go on.
+done, so that interrupted work can go on. `filled` fills a NetCDF file as well, by one process.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from stonet import crew
-from stonet.cf import replacing
+from stonet.cf import Write, netcdf_in_pieces, replacing
 from stonet.errors import UsageError
 from stonet.outputs import check_writable
 
@@ -34,6 +36,29 @@ def check_store(path: Path) -> None:
             f"'{path}' cannot be written piece by piece. Give a name that ends in .zarr."
         )
     check_writable(path)
+
+
+@contextmanager
+def filled(
+    path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
+) -> Iterator[Write]:
+    """A new store (.zarr) or file (.nc) that is filled by calls, and left whole or not at all.
+
+    Dims are (time, station); a store may be filled by many processes.
+    """
+    if path.suffix.lower() == ".nc" and crew.size() == 1:
+        check_writable(path)
+        with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
+            yield write
+        return
+    archive = Archive(path, chunks)
+    archive.begin(outline, variables)
+    try:
+        yield archive.write
+    except BaseException:
+        archive.abandon()
+        raise
+    archive.finish()
 
 
 class Archive:

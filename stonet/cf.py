@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from stonet.field import Field
 
 NANOSECONDS = 1_000_000_000
+CHUNK = 2**17  # numbers of a variable that are compressed together
+PIECE = 2**22  # numbers of a field that are written together
 ALIASES: dict[str, tuple[str, ...]] = {  # ours first; what else people write after it
     "time": ("time", "valid_time", "ds", "timestamp"),
     "lat": ("lat", "latitude"),
@@ -36,6 +38,7 @@ STANDARD = {
     "x": {"long_name": "x coordinate"},
     "y": {"long_name": "y coordinate"},
 }
+Write = Callable[[tuple[int, ...], np.ndarray], None]  # from there on; the last axis: variables
 WORDS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 SUPPORT = ("observed", "interpolated", "extrapolated")  # what stands behind a forecast at a point
 SITES: dict[str, dict[str, Any]] = {
@@ -122,11 +125,62 @@ def outline_of_many(
 
 def to_netcdf(field: Field, path: str | Path) -> None:
     """Write a compressed NetCDF file; it appears whole or not at all."""
-    with replacing(Path(path)) as temporary:
-        dataset = to_xarray(field)
-        for name in field.channels:
-            dataset[name].encoding |= {"zlib": True, "complevel": 4, "shuffle": True}
+    times, width = field.values.shape[:2]
+    rows = max(1, CHUNK // width)
+    several = rows * max(1, PIECE // (rows * field.values[0].size))  # whole chunks
+    with netcdf_in_pieces(Path(path), *outline(field), chunks=(rows, CHUNK)) as write:
+        for start in range(0, times, several):
+            part = slice(start, start + several)
+            known = np.where(field.observed[part], field.values[part], np.float32("nan"))
+            write((start, 0), known)
+
+
+@contextmanager
+def netcdf_in_pieces(
+    path: Path,
+    dataset: xr.Dataset,
+    variables: dict[str, dict[str, Any]],
+    dims: tuple[str, ...] = ("time", "station"),
+    chunks: tuple[int, int] = (1, CHUNK),
+) -> Iterator[Write]:
+    """A compressed file that is filled by calls; it appears when all is in, or not at all.
+
+    Args:
+        path: where it will be.
+        dataset: everything but the variables (`outline`).
+        variables: their names and what is noted of each.
+        dims: of every variable.
+        chunks: of the first and of the last dim. Pieces of whole chunks are written fastest.
+    """
+    import h5netcdf
+
+    shape = tuple(dataset.sizes[dim] for dim in dims)
+    beside = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
+    with replacing(path) as temporary:
         dataset.to_netcdf(temporary, engine="h5netcdf")
+        with h5netcdf.File(temporary, "a") as file:
+            file.attrs.pop("coordinates", None)  # of variables that were not there yet
+            for name, about in variables.items():
+                made = file.create_variable(
+                    name,
+                    dims,
+                    np.dtype("float32"),
+                    fillvalue=np.float32("nan"),
+                    chunks=(min(chunks[0], shape[0]), *shape[1:-1], min(chunks[1], shape[-1])),
+                    compression="gzip",
+                    compression_opts=4,
+                    shuffle=True,
+                )
+                made.attrs.update(about | {"coordinates": beside})
+
+            def write(where: tuple[int, ...], values: np.ndarray) -> None:
+                place = tuple(
+                    slice(a, a + n) for a, n in zip(where, values.shape[:-1], strict=True)
+                )
+                for number, name in enumerate(variables):
+                    file.variables[name][place] = values[..., number]
+
+            yield write
 
 
 @contextmanager

@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from stonet import __version__
+from stonet.cf import replacing
 from stonet.config import Config, make_config
 from stonet.errors import UsageError
 from stonet.evaluation import evaluate
 from stonet.field import Dataset
 from stonet.machine import forget_peak, peak_mb
 from stonet.metrics import Record
+from stonet.provenance import code_hash
 from stonet.run import Run
 from stonet.sources.room import cache_folder
 from stonet.task import Task
 from stonet.training import Progress, Trainer
+from stonet.zoo import MODELS
 
 PROBE = 8  # steps that are timed
 JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
@@ -36,17 +38,23 @@ JUDGING = 0.2  # share of the budget at most that this may take
 
 @dataclass(frozen=True)
 class Budget:
-    """How long every model may train: passes over the data, or minutes of wall time."""
+    """How long every model may train: passes over the data, or minutes of wall time.
+
+    With `steps`, an epoch has so many of them, as was found for the minutes of an earlier training.
+    """
 
     epochs: int | None = None
     minutes: float | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.minutes is None):
             raise UsageError("Give either a budget in minutes or a number of epochs.")
 
     def __str__(self) -> str:
-        return f"{self.epochs} epochs" if self.epochs else f"{self.minutes:g} min of wall time"
+        if self.minutes is not None:
+            return f"{self.minutes:g} min of wall time"
+        return f"{self.epochs} epochs" + (f" of {self.steps} steps" if self.steps else "")
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,22 @@ class Row:
     peak_mb: float  # memory of the whole process at its highest
     best_validation: float
     inductive: bool
+    epochs: int  # with `per_epoch`, the budget that repeats this training to the step
+    per_epoch: int | None  # None: one pass over the training windows
+
+    @property
+    def repeated(self) -> Budget:
+        """The budget with which the same steps are taken again, whatever the machine."""
+        return Budget(epochs=self.epochs, steps=self.per_epoch)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that has used up its budget, and what it cost."""
+
+    run: Run
+    task: Task
+    row: Row
 
 
 @dataclass(frozen=True)
@@ -118,11 +142,17 @@ def compare(
 
 def train_one(dataset: Dataset, config: Config, budget: Budget) -> tuple[Row, list[Record]]:
     """One cell of the comparison."""
+    found = train(dataset, config, budget)
+    return found.row, evaluate(found.run, found.task, models={config.model: found.run.model})
+
+
+def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
+    """A model of this kind on these data, trained for so long; its best weights."""
     task = Task.of(dataset, config)
     if budget.minutes is not None:
         task = Task.of(dataset, _for_minutes(task, budget.minutes))
     elif budget.epochs is not None:
-        task = Task.of(dataset, _trained(config, epochs=budget.epochs))
+        task = Task.of(dataset, _trained(config, budget.epochs, budget.steps))
     forget_peak()
     run = Run.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
@@ -138,8 +168,10 @@ def train_one(dataset: Dataset, config: Config, budget: Budget) -> tuple[Row, li
         peak_mb=peak_mb(),
         best_validation=state.best,
         inductive=run.model.inductive,
+        epochs=task.config.train.epochs,
+        per_epoch=task.config.train.steps,
     )
-    return row, evaluate(run, task, models={config.model: run.model})
+    return Trained(run, task, row)
 
 
 class Stopwatch:
@@ -183,16 +215,19 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     each = min(whole, math.ceil(steps / looks))
     found = {"epochs": max(1, steps // each), "steps": each}
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(found))
+    with replacing(note) as path:  # two processes may find it at once
+        path.write_text(json.dumps(found))
     return _trained(task.config, **found)
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
-    """What decides how many steps fit: model, data and budget, but not the seed."""
+    """What decides how many steps fit: model, its code, data and budget, but not the seed."""
     config = task.config.model_dump()
     config["train"].pop("seed")
     shape = [len(task.nodes), len(task.windows("train", task.stride)), asdict(task.clock)]
-    told = json.dumps([__version__, config, shape, minutes], sort_keys=True)
+    built = MODELS[task.config.model]
+    code = code_hash("stonet.training.Trainer", f"{built.__module__}.{built.__qualname__}")
+    told = json.dumps([code, config, shape, minutes], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 

@@ -132,6 +132,7 @@ class TrainConfig(Section):
         None, ge=1
     )  # points of a spatial tile, one in each step; None: all points up to 20,000, else 8,192
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
+    precision: Literal["float32", "bf16"] = "float32"  # of matrix products in training steps
     seed: int = 0
 
 

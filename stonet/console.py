@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,13 @@ def counting_bar(
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    progress = Progress(*columns, console=screen, disable=quiet, transient=transient)
+    progress = Progress(
+        *columns,
+        console=screen,
+        disable=quiet,
+        transient=transient,
+        speed_estimate_period=3600.0,  # seconds: one thing may take many minutes
+    )
     bar = progress.add_task(title, total=None, note="")
     started, shown = time.monotonic(), False
 
@@ -180,6 +186,31 @@ def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget
     for line in (line for line in lines if line["mae"] is not None):
         table.add_row(line["model"], *(_cell(line, key) for key in columns.values()))
     return table
+
+
+def tidy_table(lines: Sequence[dict[str, Any]], title: str, columns: Sequence[str] = ()) -> Table:
+    """Any tidy lines: these columns or all, a spread beside its mean, none that is empty."""
+    table = Table(title=title, title_justify="left")
+    keys = list(columns) or list(dict.fromkeys(key for line in lines for key in line))
+    shown = [
+        key
+        for key in keys
+        if not key.endswith("_std") and any(line.get(key) not in (None, []) for line in lines)
+    ]
+    for key in shown:
+        words = any(isinstance(line.get(key), str) for line in lines)
+        table.add_column(key, justify="left" if words else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(_told(line.get(key), line.get(f"{key}_std")) for key in shown))
+    return table
+
+
+def _told(value: Any, spread: float | None) -> str:
+    if value is None or value == []:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" + ("" if spread is None else f" ±{spread:.1g}")
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _cell(line: dict[str, Any], key: str) -> str:

@@ -18,6 +18,7 @@ from torch.nn.functional import gelu, pad
 
 from stonet.branch import FixedBranch, Links, Local, LocalBranch, RevisedBranch
 from stonet.config import ModelConfig
+from stonet.devices import in_float32, sent
 from stonet.encoder import KernelOperator, TimeEmbedding, mlp
 from stonet.errors import UsageError
 
@@ -28,7 +29,11 @@ Present = Bool[Tensor, "batch past node"] | None
 
 @dataclass(frozen=True)
 class Question:
-    """The encoded past, and for which times the future is asked."""
+    """The encoded past, and for which times the future is asked.
+
+    Times decide which way a computation goes: `lag` and `lead` are in the host's memory, and are
+    sent where they are needed. So nobody has to wait for a GPU to know them.
+    """
 
     latent: Latent
     present: Present
@@ -39,7 +44,8 @@ class Question:
 
     def at(self, columns: Int[Tensor, " chosen"]) -> Question:
         """The same question for some of its times."""
-        return replace(self, lead=self.lead[:, columns], calendar=self.calendar[:, columns])
+        calendar = self.calendar[:, sent(columns, self.calendar.device)]
+        return replace(self, lead=self.lead[:, columns], calendar=calendar)
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class OperatorDecoder(nn.Module):
         """Once for all samples where they ask the same times and no calendar tells them apart."""
         samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
         early = lead[..., None].expand(samples, -1, 1) / (4 * self.horizon)  # a quarter turn in all
-        time = torch.cat([early, calendar[:samples]], dim=-1)
+        time = torch.cat([sent(early, calendar.device), calendar[:samples]], dim=-1)
         embedded = self.embedding(time)[:, :, None].expand(-1, -1, len(position), -1)
         place = position.expand(*embedded.shape[:2], -1, -1)
         return self.trunk(torch.cat([place, embedded], dim=-1))
@@ -115,7 +121,8 @@ class OperatorDecoder(nn.Module):
 class OdeDecoder(nn.Module):
     """The paper's Appendix B: dv/dt = F(v), F a kernel operator, carries the encoded state forward.
 
-    A node is read where it is; a query that is no node reads the mean of its neighbours.
+    A node is read where it is; a query that is no node reads the mean of its neighbours. The solver
+    looks at its errors to choose its steps: the only decoder that waits for a GPU, and in float32.
     """
 
     def __init__(self, dimension: int, horizon: int, config: ModelConfig) -> None:
@@ -126,6 +133,7 @@ class OdeDecoder(nn.Module):
         )
         self.rate = nn.Linear(config.latent, config.latent)
 
+    @in_float32
     def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
         odeint = _odeint()
         state, known = _latest(asked.latent, asked.present)
@@ -139,10 +147,11 @@ class OdeDecoder(nn.Module):
         def rate(_: Tensor, v: Tensor) -> Tensor:
             return self.rate(self.operator(v, v, place, place, edges, known))
 
-        path = odeint(rate, state, moments, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5")
+        when = sent(moments, state.device)
+        path = odeint(rate, state, when, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5")
         read = _read(path, known, links)  # moment batch query latent
         sample = torch.arange(len(state), device=state.device)[:, None]
-        return read[which[:, 1:].expand(len(state), -1), sample]
+        return read[sent(which[:, 1:], state.device).expand(len(state), -1), sample]
 
 
 def _odeint() -> Any:
@@ -194,15 +203,16 @@ class TermDecoders(nn.Module):
         term = (torch.ceil(lead * count / self.horizon - 1e-4) - 1).clamp(0, count - 1)
         if len(lead) > 1:  # samples with times of their own: ask all, keep the right one
             every = torch.stack([decoder(asked, links) for decoder in self.decoders], dim=-1)
-            mine = torch.nn.functional.one_hot(term.long(), count).to(every.dtype)
-            return (every * mine[:, :, None, None]).sum(-1)
+            mine = torch.nn.functional.one_hot(term.long(), count)
+            return (every * sent(mine, every.device)[:, :, None, None]).sum(-1)
         parts, order = [], []
         for number, decoder in enumerate(self.decoders):
             columns = torch.nonzero(term[0] == number)[:, 0]
             if len(columns):
                 parts.append(decoder(asked.at(columns), links))
                 order.append(columns)
-        return torch.cat(parts, dim=1)[:, torch.argsort(torch.cat(order))]
+        back = torch.argsort(torch.cat(order))
+        return torch.cat(parts, dim=1)[:, sent(back, parts[0].device)]
 
 
 def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
 
 from stonet.errors import DataError
 from stonet.field import Dataset
-from stonet.forecaster import Forecaster
+from stonet.forecaster import Forecaster, Scene
 from stonet.metrics import Record, Statistics, deviation, find
 from stonet.rivals.floors import LinearForecaster, no_daily
 from stonet.run import Run
 from stonet.task import Task
-from stonet.windows import in_batches
+from stonet.windows import Windows, in_batches
 from stonet.zoo import FLOORS, build_model
 
 BATCH = 8
@@ -84,7 +86,6 @@ def evaluate(
     return records
 
 
-@torch.inference_mode()
 def score(
     model: Forecaster,
     run: Run,
@@ -94,17 +95,42 @@ def score(
     queries: Int64[np.ndarray, " query"],
 ) -> Statistics:
     """Errors at `queries`, given the past at `nodes`, in the data's own units."""
+    statistics = empty_statistics(run)
     points = task.dataset.points
+    scene = model.scene(points.take(nodes), points.take(queries))
     given = task.windows(part, task.scoring_stride, nodes)
     truth = task.windows(part, task.scoring_stride, queries, raw=True)
-    scene = model.scene(points.take(nodes), points.take(queries))
+    for answer in answers(model, run, scene, given, truth):
+        statistics.add(answer.forecast, answer.truth, answer.observed)
+    return statistics
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Forecasts of some windows beside what came, in the data's own units."""
+
+    chosen: Int64[np.ndarray, " batch"]  # which windows
+    forecast: Float64[Tensor, "batch future query channel"]
+    truth: Float[Tensor, "batch future query channel"]
+    observed: Bool[Tensor, "batch future query channel"]
+
+
+def answers(
+    model: Forecaster, run: Run, scene: Scene, given: Windows, truth: Windows
+) -> Iterator[Answer]:
+    """The model's answers to all windows, some at a time; `truth` is raw, `given` normalised."""
     model.eval()
     scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
-    statistics = Statistics(task.clock.horizon, len(run.channels), ZERO * scale)
     for chosen in in_batches(given, BATCH):
-        forecast = model(given.inputs(chosen), scene).forecast.double() * scale + shift
-        statistics.add(forecast, *truth.targets(chosen))
-    return statistics
+        with torch.inference_mode():
+            forecast = model(given.inputs(chosen), scene).forecast.double() * scale + shift
+        yield Answer(chosen, forecast, *truth.targets(chosen))
+
+
+def empty_statistics(run: Run) -> Statistics:
+    """Where a run's errors are counted; what counts as zero follows its scaler."""
+    zero = ZERO * torch.tensor(run.scaler.std, dtype=torch.float64)
+    return Statistics(run.clock.horizon, len(run.channels), zero)
 
 
 def check_same_kind(run: Run, dataset: Dataset) -> None:

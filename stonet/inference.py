@@ -12,7 +12,7 @@ from jaxtyping import Float32, Float64, Int64
 from scipy.spatial import cKDTree
 
 from stonet import crew
-from stonet.archive import Archive
+from stonet.archive import filled
 from stonet.cf import outline
 from stonet.clock import parse_duration
 from stonet.errors import DataError, UsageError
@@ -68,7 +68,7 @@ def forecast(
     return as_field(run, latest_frames(run, field), values, ask, queries)
 
 
-def forecast_to_zarr(
+def forecast_to_file(
     run: Run,
     field: Field,
     path: str | Path,
@@ -76,29 +76,24 @@ def forecast_to_zarr(
     times: Times | None = None,
     memory: int | str | None = None,
 ) -> tuple[int, int]:
-    """As `forecast`, into a Zarr store, piece by piece; the answer is never held as a whole.
+    """As `forecast`, into a .zarr or .nc, piece by piece; the answer is never held as a whole.
 
-    Processes that torchrun started share the queries. Gives the number of times and of points.
+    Processes that torchrun started share the queries of a Zarr store. Gives the number of times and
+    of points.
     """
     queries, ask, batch = _asked(run, field, at, times)
     session = Session(run, field.points)
     chunk = min(QUERIES, -(-len(queries) // crew.size()))
     empty = as_field(run, latest_frames(run, field), None, ask, queries)
-    archive = Archive(Path(path), (len(ask), chunk))
-    archive.begin(*outline(empty))
-    try:
+    with filled(Path(path), (len(ask), chunk), *outline(empty)) as write:
         encoded, pace = session.encode(batch), Pace(_bytes(memory))
         mine = range(crew.rank() * chunk, len(queries), crew.size() * chunk)
         for number, start in enumerate(mine):
             part = cut(queries, start, min(start + chunk, len(queries)))
             found = list(session.answer(encoded, batch, part, pace))
-            archive.write((0, start), np.concatenate(found, axis=2)[0])
+            write((0, start), np.concatenate(found, axis=2)[0])
             give_back()
             tell(number + 1, len(mine))
-    except BaseException:
-        archive.abandon()
-        raise
-    archive.finish()
     return len(ask), len(queries)
 
 

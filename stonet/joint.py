@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from stonet.devices import in_float32
 from stonet.kernel import Scratch
 from stonet.neighbours import Block, Neighbours
 
@@ -38,7 +39,10 @@ class Lags:
 
 
 def order_lags(lags: Float[Tensor, "future past"]) -> Lags:
-    """Where one time's lags continue those of the last, what they share is stored once."""
+    """Where one time's lags continue those of the last, what they share is stored once.
+
+    Lags on a GPU would be waited for: give them as they are in the host's memory.
+    """
     rows = lags.detach().cpu().numpy()
     past = rows.shape[1]
     step = (rows[0, 0] - rows[0, -1]) / max(past - 1, 1) or 1.0
@@ -66,6 +70,7 @@ class JointSum(torch.autograd.Function):
     """
 
     @staticmethod
+    @in_float32
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         values, place, offset, by_lag, weight, bias, lags, neighbours = arguments
         ctx.save_for_backward(*arguments[:6])

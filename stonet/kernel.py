@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, pad
 
+from stonet.devices import in_float32
 from stonet.neighbours import Block, Neighbours
 
 WORKSPACE = 2**20  # floats of the largest temporary within a block
@@ -165,6 +166,7 @@ class _FullSum(torch.autograd.Function):
     """sum_j reshape(W2 h_ij + b2) v_j, keeping nothing but its arguments for the way back."""
 
     @staticmethod
+    @in_float32
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         values, target, source, edge, weight, bias, neighbours = arguments
         ctx.save_for_backward(values, target, source, edge, weight, bias)
@@ -254,6 +256,7 @@ def _before(
     return before + block.features @ edge if len(edge) else before
 
 
+@in_float32
 def _diagonal_sum(
     values: Float[Tensor, "kernel source group latent"],
     target: Float[Tensor, "kernel target hidden"],

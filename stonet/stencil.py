@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Float64, Int, Int64
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from stonet.devices import in_float32
 from stonet.geometry import Points
 from stonet.neighbours import own_nodes, same_place
 
@@ -47,14 +48,19 @@ class Stencil:
             self.own.to(device),
         )
 
+    @in_float32
     def apply(
         self,
         values: Float[Tensor, "batch lag node channel"],
         known: Bool[Tensor, "batch node"] | None,
+        alike: bool | None = None,
     ) -> Float[Tensor, "batch query lag group channel"]:
-        """The fits of every lag and channel at every query; nodes that are not known leave them."""
+        """The fits of every lag and channel at every query; nodes that are not known leave them.
+
+        `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
+        """
         batch, lags, nodes, channels = values.shape
-        weight = self.weight if known is None else self._weights_for(known)
+        weight = self.weight if known is None else self._weights_for(known, alike)
         flat = values.permute(2, 0, 1, 3).reshape(nodes, batch, lags * channels)
         near = self.index.shape[1]
         step = max(1, WORKSPACE // (near * batch * lags * channels))
@@ -73,9 +79,9 @@ class Stencil:
         return torch.cat(parts, dim=1)
 
     def _weights_for(
-        self, known: Bool[Tensor, "batch node"]
+        self, known: Bool[Tensor, "batch node"], alike: bool | None
     ) -> Float[Tensor, "rows query group near"]:
-        if bool((known == known[:1]).all()):
+        if bool((known == known[:1]).all()) if alike is None else alike:
             known = known[:1]
         weight = fit_weights(self.offset, self.usable & known[:, self.index])
         return weight.to(self.weight.dtype)
@@ -156,4 +162,5 @@ def _fit(
     ridge = torch.full((terms,), RIDGE, dtype=phi.dtype, device=phi.device)
     ridge[0] = CONSTANT_RIDGE
     normal = normal + torch.diag_embed(ridge * size)
-    return torch.linalg.solve(normal, weighted.transpose(-1, -2))
+    # with a ridge nothing is singular; plain `solve` would ask a GPU whether that is so
+    return torch.linalg.solve_ex(normal, weighted.transpose(-1, -2)).result

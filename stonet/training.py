@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from stonet import crew
 from stonet.checkpoint import RunFolder
 from stonet.config import TrainConfig
-from stonet.devices import backend_for, pick_device
+from stonet.devices import autocast, backend_for, check_precision, pick_device
 from stonet.errors import DataError, StonetError, UsageError
 from stonet.feeding import Feed, Meal, ahead, on_tile
 from stonet.forecaster import masked_mae
@@ -60,6 +60,7 @@ class Trainer:
         self.run, self.model, self.nodes = run, run.model, task.nodes
         self.config, self.state = run.config.train, State()
         self.device = pick_device(self.config.device)
+        check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
         self.judges = task.windows("validation", task.stride).thin(self.config.validation_windows)
         self._check_windows()
@@ -145,7 +146,8 @@ class Trainer:
             group["lr"] = self.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
-        output = self.network(meal.batch, meal.tile.scene, meal.lesson)
+        with autocast(config.precision, self.device):
+            output = self.network(meal.batch, meal.tile.scene, meal.lesson)
         target, mask = meal.lesson.target, meal.lesson.mask
         loss, value = masked_loss(output, meal.batch, target, mask, config.alpha)
         loss.backward()
@@ -165,8 +167,11 @@ class Trainer:
         A non-finite step left no trace in the weights; several in a row end the training.
         """
         state, told, self.told = self.state, self.told, []
-        for step, value, bad in told:
-            self.loss = float(value)
+        if not told:
+            return
+        steps, values, spoiled = zip(*told, strict=True)
+        losses, wrong = torch.stack(values).tolist(), torch.stack(spoiled).tolist()
+        for step, self.loss, bad in zip(steps, losses, wrong, strict=True):
             if not bad:
                 state.bad = 0
                 state.epoch_loss.append(self.loss)

@@ -16,13 +16,14 @@ PACKAGE = ROOT / "stonet"
 
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
-    "errors", "machine", "progress", "devices", "crew", "launch", "config", "clock", "geometry",
-    "cf", "field", "outputs", "archive", "protocols", "sources", "datasets", "scaling", "windows",
-    "neighbours", "multipole", "kernel", "joint", "encoder", "stencil", "ridge", "linear", "branch",
-    "decoder", "forecaster", "halo", "model", "rivals", "zoo", "task", "checkpoint", "run",
-    "session", "state", "tiles", "loss", "feeding", "training", "inference", "stream", "hindcast",
-    "metrics", "evaluation", "comparison", "experiments", "benchmarks", "maps", "plots", "doctor",
-    "estimator", "console", "report", "serve", "demo", "cli", "__main__",
+    "errors", "machine", "provenance", "progress", "devices", "crew", "launch", "config", "clock",
+    "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets", "scaling",
+    "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "stencil", "ridge",
+    "linear", "branch", "decoder", "forecaster", "halo", "model", "rivals", "zoo", "task",
+    "checkpoint", "run", "session", "state", "tiles", "loss", "feeding", "training", "inference",
+    "stream", "hindcast", "metrics", "significance", "interpolation", "evaluation", "comparison",
+    "maps", "plots", "experiments", "benchmarks", "doctor", "estimator", "console", "report",
+    "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from stonet.benchmarks import measure
+from stonet.benchmarks import hindcast, measure
 from stonet.benchmarks.cost import predicted, terms
 from stonet.benchmarks.goals import Goal
 from stonet.benchmarks.operator import Decoder, compare_operator, worst_error
@@ -54,6 +54,25 @@ def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(order) == "abababab"
     assert torch.get_num_threads() == threads
     assert clock["a"].wall >= 0
+
+
+def test_a_year_of_hindcasts_is_told_by_its_commands() -> None:
+    """The same in small: stores, training, hindcasts and a look at some of them."""
+    steps: list[str] = []
+    (record,) = hindcast.measure(lambda done, total, text: steps.append(text), 16, 300, 240)
+    assert steps[2:] == ["240 hindcasts", "300 hindcasts"]
+    assert record["forecasts"] == 300 and record["max_error"] < 1e-5
+    assert 0.8 < record["peak_over_a_months"] < 1.2 and record["ms_each"] < 1e3
+
+
+@pytest.mark.parametrize("order", ["bf16", "compiled", "twin"])
+def test_a_variant_is_measured_beside_what_it_varies(order: str) -> None:
+    """With a compiler that only looks: the real one takes minutes."""
+    more = {} if order == "bf16" else {"backend": "eager"}
+    more |= {"d": 4, "hidden": 4, "frames": 2} if order == "twin" else {}
+    found = measure.in_child({"do": order, "n": 32, **more}, OMP_NUM_THREADS="1")
+    assert 0 < found["lowest"] <= found["time_ratio"] <= found["highest"]
+    assert found.get("max_error", 0.0) < 1e-5
 
 
 def test_a_goal_is_judged_by_its_worst_record() -> None:

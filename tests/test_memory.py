@@ -12,11 +12,11 @@ import pytest
 import xarray as xr
 from contracts import small_field, small_points, stirred_run
 
-from stonet import session
+from stonet import inference, session
 from stonet.checkpoint import RunFolder
-from stonet.errors import ResourceError
+from stonet.errors import ResourceError, UsageError
 from stonet.field import Field
-from stonet.inference import forecast, forecast_to_zarr
+from stonet.inference import forecast, forecast_to_file
 from stonet.progress import watched
 from stonet.run import Run
 from stonet.session import FEW, QUERIES, Pace
@@ -79,8 +79,9 @@ def test_a_memory_that_is_too_small_is_refused_with_what_would_do(
     meter.answer(Pace(794 * 2**20))
 
 
+@pytest.mark.parametrize("suffix", [".zarr", ".nc"])
 def test_parts_are_the_whole(
-    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """By parts of any size, in memory or in a store: the same, but for rounding."""
     sites = small_points("sphere", 50, seed=7)
@@ -91,8 +92,12 @@ def test_parts_are_the_whole(
         parts = forecast(run, field, at=sites, memory="64G")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-4)
     assert told[0] == (7, 50) and told[-1] == (50, 50)
-    assert forecast_to_zarr(run, field, tmp_path / "f.zarr", sites, memory="64G") == (4, 50)
-    stored = xr.open_zarr(tmp_path / "f.zarr", decode_timedelta=True, chunks=None).load()
+
+    monkeypatch.setattr(inference, "QUERIES", 16)  # stored in four pieces
+    assert forecast_to_file(run, field, tmp_path / f"f{suffix}", sites, memory="64G") == (4, 50)
+    engine = {".zarr": "zarr", ".nc": "h5netcdf"}[suffix]
+    with xr.open_dataset(tmp_path / f"f{suffix}", engine=engine, decode_timedelta=True) as file:
+        stored = file.load()
     plain = whole.to_xarray()
     assert set(stored.variables) == set(plain.variables)
     assert set(stored.coords) == set(plain.coords) and stored.attrs == plain.attrs
@@ -103,31 +108,34 @@ def test_parts_are_the_whole(
     assert stored.u0.attrs.keys() == plain.u0.attrs.keys()
 
 
+@pytest.mark.parametrize("name", ["f.zarr", "f.nc"])
 def test_what_fails_leaves_no_store(
-    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with pytest.raises(ResourceError, match=r"A memory of 1.05 MB is too little"):
-        forecast_to_zarr(run, field, tmp_path / "f.zarr", memory="1M")
+        forecast_to_file(run, field, tmp_path / name, memory="1M")
     monkeypatch.setattr(session.Session, "decode", lambda *asked: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        forecast_to_zarr(run, field, tmp_path / "f.zarr")
+        forecast_to_file(run, field, tmp_path / name)
+    with pytest.raises(UsageError, match=r"cannot be written piece by piece"):
+        forecast_to_file(run, field, tmp_path / "f.csv")
     assert not list(tmp_path.iterdir())
 
 
 PROGRAM = """
 import numpy as np
 from stonet.geometry import Points
-from stonet.inference import forecast_to_zarr
+from stonet.inference import forecast_to_file
 from stonet.machine import peak_mb
 from stonet.run import Run
 from stonet.sources import read
 
 sites = Points(np.random.default_rng(0).uniform([20, -30], [60, 30], (6000, 2)), "sphere")
 run, field = Run.load("run"), read("data.nc")
-forecast_to_zarr(run, field, "f.zarr", sites.take(np.arange(2)))
+forecast_to_file(run, field, "f.zarr", sites.take(np.arange(2)))
 before = peak_mb()
 limit = int((before + 60) * 1.024e6)
-forecast_to_zarr(run, field, "f.zarr", sites, memory=limit)
+forecast_to_file(run, field, "f.zarr", sites, memory=limit)
 print(before, peak_mb(), limit / 1.024e6)
 """
 

@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 from stonet import crew
+from stonet.benchmarks.hindcast import command, compared, observed
 from stonet.benchmarks.inference import queries
 from stonet.benchmarks.operator import peak
 from stonet.benchmarks.scale import steps, tiled
 from stonet.benchmarks.training import epoch
+from stonet.benchmarks.variants import bf16, compiled, twin
 
 ORDERS: dict[str, Any] = {
     "peak": peak,
@@ -18,6 +20,12 @@ ORDERS: dict[str, Any] = {
     "queries": queries,
     "steps": steps,
     "tiled": tiled,
+    "observed": observed,
+    "command": command,
+    "compared": compared,
+    "bf16": bf16,
+    "compiled": compiled,
+    "twin": twin,
 }
 
 

@@ -123,6 +123,12 @@ GOALS = (
     Goal(
         "inference: peak GB of a million queries x 12 times", "bench=queries", "peak_gb", most=2.147
     ),
+    Goal(
+        "inference: peak memory of a year of hourly hindcasts over a month's",
+        "bench=hindcast",
+        "peak_over_a_months",
+        most=1.15,
+    ),
     Goal("scale: the law of docs/scaling.md, worst error", "bench=cost", "error", most=0.25),
     Goal(
         "scale: one process's time over two processes'", "bench=processes", "time_ratio", least=1.7

@@ -17,6 +17,7 @@ from stonet.cli.evaluate import evaluate
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.predict import predict
+from stonet.cli.reproduce import reproduce
 from stonet.errors import StonetError
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (demo, check, fit, predict, hindcast, evaluate, compare, bench):
+for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduce, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -13,7 +13,7 @@ import typer
 from stonet.cli.common import Json
 from stonet.errors import unknown_name
 
-WHAT = ("operator", "training", "inference", "scale")
+WHAT = ("operator", "training", "inference", "scale", "hindcast", "variants")
 
 
 def bench(

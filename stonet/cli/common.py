@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stonet.errors import unknown_name
-
 if TYPE_CHECKING:
     from stonet.config import ReadConfig
     from stonet.field import Dataset
@@ -111,31 +109,13 @@ def open_data(
     `inductive` asks for the form with unseen points where a data set has two.
     """
     from stonet.console import counting_bar
+    from stonet.datasets import open_any
     from stonet.progress import watched
 
     if quiet:
-        return _opened(data, config, inductive)
+        return open_any(data, config, inductive)
     with counting_bar("reading", False, transient=True) as bar, watched(bar):
-        return _opened(data, config, inductive)
-
-
-def _opened(data: str, config: ReadConfig, inductive: bool) -> Dataset:
-    from stonet.datasets import DATASETS, open_dataset
-    from stonet.field import Dataset
-    from stonet.sources import narrow, read_with
-
-    if data in DATASETS:
-        offered = inspect.signature(DATASETS[data].open).parameters
-        options: dict[str, Any] = (
-            {"inductive": True} if inductive and "inductive" in offered else {}
-        )
-        if config.variables and "variables" in offered:
-            options["variables"] = config.variables  # spares reading the others
-        return narrow(open_dataset(data, **options), config)
-    looks_like_a_name = "/" not in data and "*" not in data and Path(data).suffix == ""
-    if looks_like_a_name and not Path(data).exists():
-        raise unknown_name("file or data set", data, DATASETS)
-    return Dataset((read_with(data, config),), name=data)
+        return open_any(data, config, inductive)
 
 
 def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Dataset:

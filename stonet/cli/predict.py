@@ -96,16 +96,17 @@ def _write(
     out: Path,
     limit: int | None,
 ) -> tuple[int, int]:
-    """The forecast as a file; a Zarr store piece by piece. Tells how many times and points."""
+    """The forecast as a file, piece by piece where it can be. Tells how many times and points."""
     from stonet import crew
     from stonet.errors import UsageError
-    from stonet.inference import forecast, forecast_to_zarr
+    from stonet.inference import forecast, forecast_to_file
     from stonet.outputs import write
 
-    if out.suffix.lower() == ".zarr":
-        return forecast_to_zarr(run, field, out, at, times, limit)
-    if crew.size() > 1:
+    zarr = out.suffix.lower() == ".zarr"
+    if crew.size() > 1 and not zarr:
         raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
+    if zarr or out.suffix.lower() == ".nc":
+        return forecast_to_file(run, field, out, at, times, limit)
     answer = forecast(run, field, at, times, limit)
     write(answer, out)
     return len(answer.times), len(answer.points)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stonet.config import ReadConfig
 from stonet.datasets import (
     cloud,
     era5_bhutan,
@@ -24,6 +25,7 @@ from stonet.datasets.card import Card
 from stonet.datasets.files import Found, Watch, how_to_get, look_up, obtain
 from stonet.errors import unknown_name
 from stonet.field import Dataset
+from stonet.sources import narrow, read_with
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,30 @@ def open_dataset(name: str, **options: Any) -> Dataset:
         if option not in known:
             raise unknown_name(f"option of data set '{name}':", option, known)
     return opening(**options)
+
+
+def open_any(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
+    """A data set by its name, or a file, folder or pattern; narrowed to what is asked for.
+
+    `inductive` asks for the form with unseen points where a data set has two.
+    """
+    if data in DATASETS:
+        offered = inspect.signature(DATASETS[data].open).parameters
+        options: dict[str, Any] = (
+            {"inductive": True} if inductive and "inductive" in offered else {}
+        )
+        if config.variables and "variables" in offered:
+            options["variables"] = config.variables  # spares reading the others
+        return narrow(open_dataset(data, **options), config)
+    check_known(data)
+    return Dataset((read_with(data, config),), name=data)
+
+
+def check_known(data: str, others: Iterable[str] = ()) -> None:
+    """Refuse what is neither a data set's name (or one of some others) nor looks like a file."""
+    looks_like_a_name = "/" not in data and "*" not in data and Path(data).suffix == ""
+    if data not in DATASETS and looks_like_a_name and not Path(data).exists():
+        raise unknown_name("file or data set", data, [*others, *DATASETS])
 
 
 def cards() -> list[Card]:

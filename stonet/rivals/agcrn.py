@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from stonet.clock import Clock
 from stonet.config import Config
+from stonet.devices import in_float32
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
 from stonet.rivals.common import GridForecaster, Inputs
@@ -63,7 +64,7 @@ class AdaptiveGRU(nn.Module):
             gates = torch.sigmoid(step[..., :split] + _spread(h, graph, self.order) @ keep)
             z, r = gates.chunk(2, dim=-1)
             c = torch.tanh(step[..., split:] + _spread(z * h, graph, self.order) @ renew)
-            h = torch.lerp(c, h, r)
+            h = in_float32(torch.lerp)(c, h, r)
             states.append(h)
         return torch.stack(states)
 

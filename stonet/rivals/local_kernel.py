@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64, Int
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from stonet.devices import in_float32
 from stonet.geometry import Points
 from stonet.neighbours import same_place
 from stonet.rivals.sparse import Operator, nearest
@@ -158,6 +159,7 @@ class _Sum(torch.autograd.Function):
     """K x forward; backward K' g for x, and g_i . x_j for K_ij, at the neighbours only."""
 
     @staticmethod
+    @in_float32
     def forward(ctx: Any, x: Tensor, weight: Tensor, surroundings: Surroundings) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.surroundings = surroundings

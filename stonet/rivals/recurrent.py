@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from stonet.clock import Clock
 from stonet.config import Config
+from stonet.devices import in_float32
 from stonet.forecaster import Lesson
 from stonet.geometry import Points
 from stonet.rivals.common import GridForecaster, Inputs, dense
@@ -79,7 +80,7 @@ class GraphGRU(Cell):
         gates = torch.sigmoid(seen[..., :split] + self.keep(self.spread(h, operators)))
         z, r = gates.chunk(2, dim=-1)
         c = torch.tanh(seen[..., split:] + self.renew(self.spread(r * h, operators)))
-        return torch.lerp(c, h, z)
+        return in_float32(torch.lerp)(c, h, z)
 
 
 class Recurrent(GridForecaster):

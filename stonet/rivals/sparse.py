@@ -14,6 +14,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from stonet.devices import in_float32
 from stonet.geometry import Points
 
 Matrix = csr_array  # (target, source), float64
@@ -103,6 +104,7 @@ class _Apply(torch.autograd.Function):
     """A x forward, A' g backward: both as quick as a sparse product is."""
 
     @staticmethod
+    @in_float32
     def forward(ctx: Any, x: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
         ctx.transposed = transposed
         return matrix @ x

@@ -23,6 +23,7 @@ from torch.nn.functional import linear
 
 from stonet.clock import Clock
 from stonet.config import Config
+from stonet.devices import in_float32
 from stonet.geometry import Points
 from stonet.rivals.common import dense
 from stonet.rivals.recurrent import Cell, Recurrent, State
@@ -62,7 +63,7 @@ class TGCNCell(Cell):
         split = 2 * h.shape[-1]
         z, r = torch.sigmoid(seen[..., :split] + self.keep(h)).chunk(2, dim=-1)
         c = torch.tanh(seen[..., split:] + self.renew(r * h))
-        return torch.lerp(c, h, z)
+        return in_float32(torch.lerp)(c, h, z)
 
 
 class TGCN(Recurrent):

@@ -1,0 +1,159 @@
+"""The chapters of docs/results.md, one for each experiment: tables in the paper's layout.
+
+Errors are shown in the tasks' units (`tasks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stonet.experiments import ablation, comparison, cost, paper
+from stonet.experiments.cells import Result
+from stonet.experiments.markdown import DASH, grid, heads, percent, shown
+from stonet.experiments.tasks import task_of
+from stonet.experiments.versus import on_comparison
+
+Line = dict[str, Any]
+
+
+def on_inductive(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
+    """The paper's Table 4, with points without a past and the alternatives for them."""
+    mine = [line for line in lines if line["model"] == comparison.OURS]
+    rows = []
+    for line in mine:
+        task, name = line["dataset"], task_of(line["dataset"]).paper
+        theirs = paper.INDUCTIVE[name] if name else None
+        share = DASH if line["share"] is None else f"{line['share']:.0%}"
+        rows.append(
+            [
+                task,
+                share,
+                *(shown(line[k], task, line[f"{k}_std"]) for k in ("seen", "unseen")),
+                percent(line["deviation"]),
+                DASH if theirs is None else f"{theirs[2]:+.1f} %",
+                shown(line["no_history"], task),
+                line.get("alternative", DASH),
+                shown(line.get("alternative_mae"), task),
+                percent(line.get("gain")),
+            ]
+        )
+    head = [
+        "task",
+        "held out",
+        "seen",
+        "unseen, with a past",
+        "Deviation",
+        "paper's Deviation",
+        "unseen, without a past",
+        "best alternative",
+        "its MAE",
+        "gain",
+    ]
+    note = "STONet's MAE; the alternative interpolates a forecast at the sensors."
+    return [note, "", *grid(head, rows)]
+
+
+def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
+    """What fewer labels and missing inputs cost each model, and times between the steps."""
+    text = []
+    asks = {
+        "labels": "Labels kept in each training window (n_t')",
+        "random": "Share of single inputs that is missing",
+        "outage": "Share of sensors that is silent",
+        "thinned": "Share of input frames that is missing",
+    }
+    for ask, title in asks.items():
+        mine = [line for line in lines if line["ask"] == ask]
+        levels = sorted({line["level"] for line in mine})
+        rows = []
+        for task, model in dict.fromkeys((line["dataset"], line["model"]) for line in mine):
+            change = {
+                line["level"]: line["change"]
+                for line in mine
+                if (line["dataset"], line["model"]) == (task, model)
+            }
+            if len(change) > 1:
+                rows.append([task, model, *(percent(change.get(level)) for level in levels)])
+        if rows:
+            told = [f"{v:g}" if ask == "labels" else f"{v:.0%}" for v in levels]
+            text += [f"### {title}", "", *grid(["task", "model", *told], rows)]
+    between = [line for line in lines if line["ask"] == "between"]
+    if between:
+        text += ["### Times between the steps", ""]
+        levels = list(dict.fromkeys(line["level"] for line in between))
+        rows = []
+        for task, model in dict.fromkeys((line["dataset"], line["model"]) for line in between):
+            mae = {
+                line["level"]: line["mae"]
+                for line in between
+                if (line["dataset"], line["model"]) == (task, model)
+            }
+            rows.append([task, model, *(shown(mae.get(level), task) for level in levels)])
+        text += grid(["task", "model", *map(str, levels)], rows)
+    return text
+
+
+def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
+    """The paper's Table 5, and our own factors; the default is marked."""
+    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
+    rows = []
+    for setting, values in ablation.FACTORS.items():
+        factor = setting.partition(".")[2]
+        for value in values:
+            mine = {x["dataset"]: x for x in lines if (x["factor"], x["value"]) == (factor, value)}
+            if not mine:
+                continue
+            usual = any(line["default"] for line in mine.values())
+            theirs = paper.ABLATION.get((factor, value))
+            rows.append(
+                [
+                    factor,
+                    f"**{value}**" if usual else value,
+                    *(_ablated(mine.get(task), task) for task in tasks),
+                    *([DASH] * 2 if theirs is None else [f"{x:.4g}" for x in theirs]),
+                ]
+            )
+    head = ["factor", "value", *heads(tasks), "paper: Solar (MW)", "paper: Temperature (K)"]
+    return ["Test MAE, and its change against the default (bold).", "", *grid(head, rows)]
+
+
+def _ablated(line: Line | None, task: str) -> str:
+    if line is None:
+        return DASH
+    return shown(line["mae"], task) + ("" if line["default"] else f" ({percent(line['change'])})")
+
+
+def on_cost(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
+    """The paper's Table 6."""
+    head = ["task", "decoder", "s/epoch", "times revised", "peak MB", "test MAE", "training MAE"]
+    rows = [
+        [
+            line["dataset"],
+            line["decoder"],
+            shown(line["seconds_per_epoch"]),
+            shown(line["times"]),
+            f"{line['memory_mb']:.0f}",
+            shown(line["mae"], line["dataset"]),
+            shown(line["train_mae"], line["dataset"]),
+        ]
+        for line in lines
+    ]
+    told = "; ".join(
+        f"{name} {ode:g} min with the ODE and {plain:g} without, {ode / plain:.1f} times"
+        for name, (ode, _, plain, _) in paper.COST.items()
+    )
+    note = (
+        f"At the paper's sizes, but `{cost.DEFAULT}` is the default preset. Errors on at most "
+        f"{cost.WINDOWS} windows of each part. The paper, on a V100, per epoch: {told}."
+    )
+    return [note, "", *grid(head, rows)]
+
+
+CHAPTERS: dict[str, Callable[[Sequence[Line], Sequence[Result], list[str]], list[str]]] = {
+    "comparison": on_comparison,
+    "inductive": on_inductive,
+    "irregular": on_irregular,
+    "ablation": on_ablation,
+    "cost": on_cost,
+}

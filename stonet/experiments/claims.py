@@ -1,0 +1,229 @@
+"""What is claimed, what was measured, and whether it holds: computed from the tables.
+
+Each claim is a number for each task that should lie on one side of a bound. It holds where all do,
+holds partly where at least half do, and does not hold otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stonet.experiments.markdown import DASH, percent
+
+Line = dict[str, Any]
+OURS = "stonet"
+MARGIN = 9.0  # percent: by which the paper's STONet lies below the second best, on average
+DEVIATION, GAIN = 4.0, 10.0  # percent: at unseen points at most; below interpolation at least
+LABELS, MISSING = 5.0, 10.0  # percent more error at most: half of the labels; a quarter of inputs
+QUARTER = 0.25
+LUCK = 0.05
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A bound on a number of each task."""
+
+    title: str
+    goal: str
+    values: dict[str, float]  # by task
+    expected: int  # tasks that should have been measured
+    least: float | None = None
+    most: float | None = None
+    mean_least: float | None = None  # a bound on the mean of all
+    note: str = ""
+
+    def reached(self, value: float) -> bool:
+        """Whether one task's number lies where it should."""
+        return (self.least is None or value > self.least) and (
+            self.most is None or value <= self.most
+        )
+
+    @property
+    def verdict(self) -> str:
+        if not self.values:
+            return "not measured"
+        share = np.mean([self.reached(value) for value in self.values.values()])
+        mean = np.mean(list(self.values.values()))
+        far = self.mean_least is None or mean >= self.mean_least
+        if share == 1 and far:
+            return "holds" if len(self.values) >= self.expected else "holds where measured"
+        return "holds partly" if share >= 0.5 else "does not hold"
+
+    @property
+    def measured(self) -> str:
+        """Mean and range, and how many tasks reach it."""
+        if not self.values:
+            return DASH
+        values = list(self.values.values())
+        reached = sum(map(self.reached, values))
+        mean, low, high = map(percent, (float(np.mean(values)), min(values), max(values)))
+        return f"mean {mean}, {low} to {high}; {reached} of {len(values)} tasks"
+
+    def row(self) -> list[str]:
+        """A row of the table of claims."""
+        return [self.title, self.goal, self.measured, f"**{self.verdict}**"]
+
+    def paragraph(self) -> str:
+        """The numbers behind the verdict."""
+        if not self.values:
+            return f"**{self.title}: not measured.**"
+        each = ", ".join(f"{task} {percent(value)}" for task, value in self.values.items())
+        missed = [task for task, value in self.values.items() if not self.reached(value)]
+        text = f"**{self.title}: {self.verdict}.** Goal: {self.goal}. Measured: {each}."
+        if self.mean_least is not None:
+            mean = percent(float(np.mean(list(self.values.values()))))
+            text += f" The mean is {mean}, the goal {percent(self.mean_least)}."
+        if missed:
+            text += f" Missed on {', '.join(missed)}; what was tried is in `docs/decisions.md`."
+        if len(self.values) < self.expected:
+            text += f" {self.expected - len(self.values)} task(s) are not measured yet."
+        return text + self.note
+
+
+def claims_of(tables: dict[str, list[Line]], tasks: Sequence[str], few: int) -> list[Claim]:
+    """All of them; `few` is the number of tasks with ablations."""
+    many = len(tasks)
+    return [
+        Claim(
+            "STONet beats every rival and floor",
+            f"MAE below the best other on all tasks, {MARGIN:g} % on average",
+            _ours(tables["comparison"], "improvement"),
+            many,
+            least=0.0,
+            mean_least=MARGIN,
+            note=_luck(tables["comparison"]),
+        ),
+        Claim(
+            "The gain is the operator's, not the base's",
+            "MAE below the best rival that stands on the same base",
+            _above_base(tables["comparison"]),
+            many,
+            least=0.0,
+        ),
+        Claim(
+            "Points never seen, with a past, are forecast as well as seen ones",
+            f"Deviation at most {DEVIATION:g} %",
+            _ours(_main(tables["inductive"]), "deviation"),
+            many,
+            most=DEVIATION,
+        ),
+        Claim(
+            "Points without a past are better asked than interpolated",
+            f"MAE at least {GAIN:g} % below the best interpolated forecast",
+            _ours(_main(tables["inductive"]), "gain"),
+            many,
+            least=GAIN,
+        ),
+        Claim(
+            "Half of the labels are enough",
+            f"n_t' = n_t / 2 costs at most {LABELS:g} %",
+            _half_of_labels(tables["irregular"]),
+            many,
+            most=LABELS,
+        ),
+        *(
+            Claim(
+                f"Missing inputs are tolerated, {what}",
+                f"a quarter missing costs at most {MISSING:g} %",
+                _change(tables["irregular"], ask, QUARTER),
+                many,
+                most=MISSING,
+            )
+            for what, ask in (("lost at random", "random"), ("silent sensors", "outage"))
+        ),
+        Claim(
+            "Three levels are better than one",
+            "MAE with one level above the default's",
+            _factor(tables["ablation"], "levels", "1"),
+            few,
+            least=0.0,
+        ),
+        Claim(
+            "Reconstruction helps (alpha)",
+            "MAE without it above the default's",
+            _factor(tables["ablation"], "alpha", "0.0"),
+            few,
+            least=0.0,
+        ),
+        Claim(
+            "The ODE decoder takes longer",
+            "an epoch takes more than the revised decoder's",
+            {
+                line["dataset"]: 100 * (line["times"] - 1)
+                for line in tables["cost"]
+                if line["decoder"] == "ode" and line["times"]
+            },
+            few,
+            least=0.0,
+        ),
+    ]
+
+
+def _ours(lines: Sequence[Line], key: str) -> dict[str, float]:
+    return {
+        line["dataset"]: float(line[key])
+        for line in lines
+        if line["model"] == OURS and line.get(key) is not None
+    }
+
+
+def _luck(lines: Sequence[Line]) -> str:
+    """Where the difference to the best other could be luck."""
+    p = _ours(lines, "p")
+    unsure = [task for task, value in p.items() if value >= LUCK]
+    if not p:
+        return ""
+    told = f" but on {', '.join(unsure)}" if unsure else ""
+    return f" The differences are significant (p < {LUCK:g}){told}."
+
+
+def _main(lines: Sequence[Line]) -> list[Line]:
+    """At the share of unseen points at which every model is asked: the first of STONet's."""
+    shares = {line["share"] for line in lines if line["model"] != OURS}
+    return [line for line in lines if line["share"] in shares]
+
+
+def _above_base(lines: Sequence[Line]) -> dict[str, float]:
+    """How far ours lies below the best `rival+base`, in percent."""
+    found = {}
+    for dataset in dict.fromkeys(line["dataset"] for line in lines):
+        mae = {line["model"]: line["mae"] for line in lines if line["dataset"] == dataset}
+        based = [value for model, value in mae.items() if model.endswith("+base")]
+        if based and OURS in mae:
+            found[dataset] = 100 * (1 - mae[OURS] / min(based))
+    return found
+
+
+def _change(lines: Sequence[Line], ask: str, level: float) -> dict[str, float]:
+    return {
+        line["dataset"]: float(line["change"])
+        for line in lines
+        if (line["model"], line["ask"], line["level"]) == (OURS, ask, level)
+        and line["change"] is not None
+    }
+
+
+def _half_of_labels(lines: Sequence[Line]) -> dict[str, float]:
+    found = {}
+    mine = [line for line in lines if (line["model"], line["ask"]) == (OURS, "labels")]
+    for dataset in dict.fromkeys(line["dataset"] for line in mine):
+        by_level = {line["level"]: line["change"] for line in mine if line["dataset"] == dataset}
+        half = max(by_level) // 2
+        if by_level.get(half) is not None:
+            found[dataset] = float(by_level[half])
+    return found
+
+
+def _factor(lines: Sequence[Line], factor: str, value: str) -> dict[str, float]:
+    """How much a value costs against the default, in percent; nothing where it is the default."""
+    return {
+        line["dataset"]: float(line["change"])
+        for line in lines
+        if (line["factor"], line["value"]) == (factor, value)
+        and not line["default"]
+        and line["change"] is not None
+    }

@@ -1,0 +1,141 @@
+"""docs/results.md: everything that was found, from the files in results/ and nothing else.
+
+`stonet reproduce page` writes it anew. It asks for the cells of the published budget by name; what
+is not there is counted and shown as a dash.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from stonet.errors import UsageError
+from stonet.experiments import EXPERIMENTS
+from stonet.experiments.budgets import EFFORTS, Effort
+from stonet.experiments.cells import Result
+from stonet.experiments.chapters import CHAPTERS
+from stonet.experiments.claims import claims_of
+from stonet.experiments.markdown import DASH, grid
+from stonet.experiments.store import Store
+from stonet.experiments.tasks import task_of
+
+PUBLISHED = "small"
+FIGURES = {
+    "comparison": {
+        "": "All models, the best at the top; bars span the seeds.",
+        "-leads": "Error by lead time.",
+        "-hours": "Error by hour of the day; windows start at all hours in turn.",
+        "-maps": "Where the errors are: STONet and the best rival, on one scale.",
+    },
+    "inductive": {"": "Points that training never saw."},
+    "irregular": {"": "What missing labels and missing inputs cost."},
+    "ablation": {"": "One setting of the default at a time."},
+    "cost": {"": "What the decoders take, and what they give."},
+}
+INTRO = (
+    "Made by `stonet reproduce page` from the files in `results/`; do not edit. Every number comes "
+    "from a cell (model, data, seed, setting) that one command computes again: `stonet reproduce "
+    "--replay results/.../CELL.json`, with as many steps as then, prints both scores. `stonet "
+    "reproduce all --jobs 2` computes what is missing or was made by other code."
+)
+TASKS = (
+    "Test part (the last 20 % of the times, or episodes), every target once, physical units; "
+    "normalisation, graph and stopping know the training and validation parts only. MAPE leaves "
+    "out zero targets, nothing else does."
+)
+
+
+def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
+    """The page's text."""
+    found, asked = {}, {}
+    for name, experiment in EXPERIMENTS.items():
+        cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
+        loaded = [store.load(cell) for cell in cells]
+        found[name], asked[name] = [result for result in loaded if result], len(cells)
+    tables = {name: EXPERIMENTS[name].table(results) for name, results in found.items()}
+    claims = claims_of(tables, effort.tasks, len(effort.ablated))
+    text = ["# Results", "", INTRO, ""]
+    text += _about(found, asked, effort)
+    text += ["## Do the claims hold?", ""]
+    text += grid(["claim", "goal", "measured", "verdict"], [claim.row() for claim in claims])
+    text += [line for claim in claims if claim.values for line in (claim.paragraph(), "")]
+    for name in EXPERIMENTS:
+        text += [f"## {name.capitalize()}", ""]
+        text += [f"`stonet reproduce {name}`: {_count(found[name], asked[name])}.", ""]
+        if tables[name]:
+            text += CHAPTERS[name](tables[name], found[name], list(effort.tasks))
+            text += _figures(name, found[name])
+    return "\n".join(text).rstrip() + "\n"
+
+
+def write_page(folder: Path, docs: Path) -> list[Path]:
+    """The page and its figures; the paths that were written, the page first."""
+    if not docs.is_dir():
+        raise UsageError(f"No folder '{docs}'. The page is written from the repository's root.")
+    store, effort = Store(folder), EFFORTS[PUBLISHED]
+    for name, experiment in EXPERIMENTS.items():
+        cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
+        results = [result for cell in cells if (result := store.load(cell))]
+        if experiment.table(results):
+            (docs / "figures").mkdir(parents=True, exist_ok=True)
+            experiment.figure(results, docs / "figures" / f"results-{name}.png")
+    target = docs / "results.md"
+    target.write_text(page(store), encoding="utf-8")
+    return [target, *sorted((docs / "figures").glob("results-*.png"))]
+
+
+def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort) -> list[str]:
+    """What was done: budget, data, machines, commits; and what is not there yet."""
+    results = [result for some in found.values() for result in some]
+    there, total = len(results), sum(asked.values())
+    text = [
+        f"Budget `{effort.name}`: {effort.training} for each training on one thread, at most "
+        f"{_points(effort)} points, {effort.seeds} seeds in the comparison and one elsewhere. "
+        + TASKS,
+        "",
+        *grid(
+            ["task", "data", "stands for the paper's", "errors in"],
+            [
+                [name, task_of(name).title, task_of(name).paper or DASH, task_of(name).unit]
+                for name in effort.tasks
+            ],
+        ),
+    ]
+    if there < total:
+        text += [f"**{total - there} of {total} cells are not computed yet**; dashes below.", ""]
+    commits = Counter(result.commit for result in results).most_common()
+    if commits:
+        told = ", ".join(f"`{commit}` ({count} cells)" for commit, count in commits)
+        hours = sum(result.seconds for result in results) / 3600
+        cores = sorted({result.machine["cores"] for result in results})
+        torch = sorted({result.versions["torch"] for result in results})
+        text += [
+            f"Commits: {told}; `+` is one with changes. {hours:.1f} hours in all, on machines with "
+            f"{', '.join(map(str, cores))} cores, torch {', '.join(torch)}.",
+            "",
+        ]
+    return text
+
+
+def _points(effort: Effort) -> str:
+    limits = [s.partition("=")[2] for s in effort.settings if s.startswith("read.points=")]
+    return limits[-1] if limits else "all"
+
+
+def _count(results: Sequence[Result], asked: int) -> str:
+    skipped = [r for r in results if "skipped" in r.scores]
+    text = f"{len(results)} of {asked} cells"
+    if skipped:
+        names = sorted({f"{r.cell.label} on {r.cell.dataset}" for r in skipped})
+        text += f"; not possible: {', '.join(names)}"
+    return text
+
+
+def _figures(name: str, results: Sequence[Result]) -> list[str]:
+    hours = any(result.scores.get("by_hour") for result in results)
+    shown = {s: told for s, told in FIGURES[name].items() if s != "-hours" or hours}
+    text = []
+    for suffix, caption in shown.items():
+        text += [f"![{caption}](figures/results-{name}{suffix}.png)", "", f"*{caption}*", ""]
+    return text

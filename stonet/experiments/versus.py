@@ -1,0 +1,129 @@
+"""The chapter of docs/results.md on the comparison, in the layout of the paper's Table 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stonet.experiments import comparison, paper
+from stonet.experiments.cells import Result
+from stonet.experiments.markdown import DASH, grid, heads, percent, shown
+from stonet.experiments.tasks import task_of
+from stonet.zoo import FLOORS
+
+Line = dict[str, Any]
+ORDER = (
+    *FLOORS,
+    *comparison.RIVALS,
+    *comparison.BASED,
+    comparison.PAPER,
+    comparison.OURS,
+)
+
+
+def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
+    """MAE and RMSE of every model, what the paper says, what the base does, and where it errs."""
+    by = {(line["dataset"], line["model"]): line for line in lines}
+    text = []
+    for metric in ("mae", "rmse"):
+        text += [f"### Test {metric.upper()}", "", *_ranked(by, tasks, metric)]
+    text += ["### Beside the paper", ""]
+    text += [
+        "The data differ, so the errors do; what can be set side by side is how far STONet lies "
+        "below the best other model. Ours counts floors as others, the paper's has none. `p`: "
+        "paired block bootstrap over test windows, two-sided.",
+        "",
+        *grid(
+            [
+                "task",
+                "paper's data",
+                "paper: STONet",
+                "best rival",
+                "improvement",
+                "ours: STONet",
+                "best other",
+                "improvement",
+                "p",
+            ],
+            [_beside_paper(by, task) for task in tasks],
+        ),
+    ]
+    text += ["### Whose gain is it: the operator's or the base's?", ""]
+    head = ["task", "linear base alone", "best rival", "best rival on the base", "STONet"]
+    text += grid(head, [_whose(by, task) for task in tasks])
+    text += ["### Bias and relative error of STONet", ""]
+    head = ["task", "MAE", "bias", "MAPE %", "median point", "90 % of points below", "worst point"]
+    ours = {r.cell.dataset: r for r in results if _is_ours(r)}
+    text += grid(head, [_spread(by, ours.get(task), task) for task in tasks])
+    text += ["### Its worst points", ""]
+    rows = [_worst(ours[task], task) for task in tasks if task in ours]
+    return text + grid(["task", "MAE at the five worst points (latitude, longitude or x, y)"], rows)
+
+
+def _ranked(by: dict[tuple[str, str], Line], tasks: list[str], metric: str) -> list[str]:
+    """Every model; of each task the best in bold, the second in italics."""
+    marks: dict[tuple[str, str], str] = {}
+    for task in tasks:
+        known = sorted((by[task, m][metric], m) for m in ORDER if (task, m) in by)
+        marks |= {(task, m): mark for (_, m), mark in zip(known, ("**", "*"), strict=False)}
+    rows = []
+    for model in ORDER:
+        cells = []
+        for task in tasks:
+            line, mark = by.get((task, model), {}), marks.get((task, model), "")
+            text = shown(line.get(metric), task, line.get(f"{metric}_std"))
+            cells.append(f"{mark}{text}{mark}")
+        if any(cell != DASH for cell in cells):
+            rows.append([model, *cells])
+    return grid(["model", *heads(tasks)], rows)
+
+
+def _beside_paper(by: dict[tuple[str, str], Line], task: str) -> list[str]:
+    name, line = task_of(task).paper, by.get((task, comparison.OURS), {})
+    theirs = [DASH] * 4
+    if name is not None:
+        others = {
+            m: v[0] for (d, m), v in paper.COMPARISON.items() if d == name and m != paper.OURS
+        }
+        best = min(others, key=lambda model: others[model])
+        mine = f"{paper.COMPARISON[name, paper.OURS][0]:.4g} ({paper.UNITS[name]})"
+        gain = percent(paper.improvement(name))
+        theirs = [name, mine, f"{best} {others[best]:.4g}", gain]
+    second = line.get("second")
+    other = DASH
+    if second is not None:
+        other = f"{second} {shown(by[task, second]['mae'], task)}"
+    p = line.get("p")
+    ours = [shown(line.get("mae"), task), other, percent(line.get("improvement"))]
+    return [task, *theirs, *ours, DASH if p is None else f"{p:.3f}"]
+
+
+def _whose(by: dict[tuple[str, str], Line], task: str) -> list[str]:
+    def best(models: Sequence[str]) -> str:
+        known = [(by[task, model]["mae"], model) for model in models if (task, model) in by]
+        return f"{shown(min(known)[0], task)} ({min(known)[1]})" if known else DASH
+
+    linear, ours = (by.get((task, m), {}).get("mae") for m in ("linear", comparison.OURS))
+    rivals, based = best(comparison.RIVALS), best(comparison.BASED)
+    return [task, shown(linear, task), rivals, based, shown(ours, task)]
+
+
+def _is_ours(result: Result) -> bool:
+    cell = result.cell
+    return (cell.label, cell.seed) == (comparison.OURS, 0) and "skipped" not in result.scores
+
+
+def _spread(by: dict[tuple[str, str], Line], ours: Result | None, task: str) -> list[str]:
+    line = by.get((task, comparison.OURS), {})
+    spread = {} if ours is None else ours.scores["spread"]
+    points = [shown(spread.get(key), task) for key in ("median", "p90", "most")]
+    errors = [shown(line.get(key), task) for key in ("mae", "bias")]
+    return [f"{task} ({task_of(task).unit})", *errors, shown(line.get("mape")), *points]
+
+
+def _worst(ours: Result, task: str) -> list[str]:
+    told = (
+        f"{shown(one['mae'], task)} at {', '.join(f'{x:.4g}' for x in one['at'])}"
+        for one in ours.scores["worst"]
+    )
+    return [task, "; ".join(told)]

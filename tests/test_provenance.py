@@ -1,0 +1,74 @@
+"""A hash of code changes with what a result depends on, and with nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stonet.provenance import PACKAGE, code_hash, reached
+
+MEASURE = "stonet.experiments.comparison.measure"
+Feel = Callable[..., tuple[bool, bool]]
+STGCN, STONET = "stonet.rivals.stgcn.STGCN", "stonet.model.STONetwork"
+
+
+HARMLESS = (
+    ("kernel.py", '"""', '"""Other words. '),
+    ("training.py", "import math\n", "import math\n\n# a remark\n"),
+    ("experiments/comparison.py", 'line["skill"] = 1 -', 'line["skill"] = 2 -'),  # of table()
+    ("experiments/inductive.py", "def measure(", "def other() -> None: ...\n\n\ndef measure("),
+    ("config.py", "latent: int = Field(16", "latent: int = Field(17"),  # resolved, it is in the key
+    ("rivals/tgcn.py", "class TGCN", "OTHER = 1\n\n\nclass TGCN"),
+    ("plots.py", "DPI = 150", "DPI = 151"),
+)
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Feel:
+    """Whether a rival's and STONet's hash feel changes in files of the package."""
+
+    def feel(*changes: tuple[str, str, str]) -> tuple[bool, bool]:
+        ignored = shutil.ignore_patterns("__pycache__", "doctor", "benchmarks")
+        copy = Path(shutil.copytree(PACKAGE, tmp_path / "stonet", ignore=ignored))
+        for file, old, new in changes:
+            text = (copy / file).read_text()
+            assert old in text
+            (copy / file).write_text(text.replace(old, new, 1))
+        rival, ours = (
+            code_hash(MEASURE, model) != code_hash(MEASURE, model, package=copy)
+            for model in (STGCN, STONET)
+        )
+        return rival, ours
+
+    return feel
+
+
+def test_what_does_not_matter_is_not_felt(changed: Feel) -> None:
+    assert changed(*HARMLESS) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "felt"),
+    [
+        ("training.py", "MAX_BAD_STEPS = 3", "MAX_BAD_STEPS = 4", (True, True)),
+        ("metrics.py", "math.sqrt(", "math.cbrt(", (True, True)),
+        ("encoder.py", "class MultipoleEncoder", "@final\nclass MultipoleEncoder", (False, True)),
+        ("rivals/stgcn.py", "class Block(nn.Module)", "class Block(nn.Sequential)", (True, False)),
+    ],
+)
+def test_what_matters_is_felt(
+    changed: Feel, file: str, old: str, new: str, felt: tuple[bool, bool]
+) -> None:
+    assert changed((file, old, new)) == felt
+
+
+def test_dependencies_are_followed_through_the_package() -> None:
+    rival, ours = ({module for module, _ in reached(MEASURE, model)} for model in (STGCN, STONET))
+    assert {"stonet.rivals.stgcn", "stonet.training", "stonet.scaling", "stonet.loss"} <= rival
+    assert {"stonet.kernel", "stonet.decoder", "stonet.linear", "stonet.multipole"} <= ours
+    assert not {"stonet.kernel", "stonet.decoder"} & rival
+    assert not {"stonet.rivals.stgcn", "stonet.plots", "stonet.config", "stonet.console"} & ours
+    assert ("stonet.experiments.comparison", "table") not in reached(MEASURE, STONET)
