@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from stonet.config import ModelConfig
+from stonet.devices import in_float32, sent
 from stonet.encoder import mlp
 from stonet.joint import JointSum, order_lags
 from stonet.kernel import Scratch, neighbour_sum
@@ -73,6 +74,7 @@ class TimeKernel(nn.Module):
     ) -> Float[Tensor, "batch node future rank"]:
         """Sum over the past of u(t - t_s) v(x, t_s), by one product for all nodes and times."""
         batch, past, nodes, width = latent.shape
+        lags = sent(lags, latent.device)
         scaled = lags / self.horizon
         near = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps
         seen = torch.stack([scaled, near, near.square()], dim=-1)
@@ -147,7 +149,7 @@ class RevisedBranch(nn.Module):
         sums = []
         for part, row in zip(parts, lags, strict=True):  # samples with times of their own go alone
             ordered = order_lags(row)
-            by_lag = self.lag(ordered.value[:, None] / self.horizon)
+            by_lag = self.lag(sent(ordered.value, latent.device)[:, None] / self.horizon)
             arguments = (
                 *(part.flatten(2), self.place.weight, self.place.bias, by_lag),
                 *(self.weight, self.bias, ordered, links.neighbours),
@@ -205,6 +207,7 @@ class _WeightedSum(torch.autograd.Function):
     """sum_j h_ij * p_j for rank-wise weights h; gathers again on the way back, keeps nothing."""
 
     @staticmethod
+    @in_float32
     def forward(ctx: Any, values: Tensor, neighbours: Neighbours, *weights: Tensor) -> Tensor:
         ctx.save_for_backward(values, *weights)
         ctx.neighbours = neighbours

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from stonet.config import ModelConfig
+from stonet.devices import in_float32
 from stonet.kernel import GraphKernel
 from stonet.multipole import MultipoleGraph
 from stonet.neighbours import Neighbours, edge_width
@@ -33,6 +34,7 @@ class TimeEmbedding(nn.Module):
             harmonics[k % features, k] = 2 * math.pi * (k // features + 1)
         self.frequencies = nn.Parameter(harmonics) if features else None
 
+    @in_float32  # of an angle of many turns, bf16 keeps no more than the tenths
     def forward(self, time: Float[Tensor, "... feature"]) -> Float[Tensor, "... embedding"]:
         if self.frequencies is None:
             return time

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from stonet.clock import Clock
+from stonet.devices import in_float32
 from stonet.geometry import Points
 from stonet.progress import tell
 from stonet.ridge import Moments, best_ridge
 from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
-from stonet.windows import Batch, Windows
+from stonet.windows import Batch, Silence, Windows
 
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
@@ -106,6 +107,7 @@ class LinearBase(nn.Module):
         """The regressors, decorrelated and of order one: with the point's own past, and without."""
         return look.columns @ self.own_white, look.columns @ self.far_white
 
+    @in_float32
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
         between = between_leads(batch.lead, self.clock.horizon)
@@ -116,10 +118,12 @@ class LinearBase(nn.Module):
         return torch.where(look.own[:, None, :, None], own, far)
 
     @torch.no_grad()
+    @in_float32
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
         values, known = on_regular_lags(batch, self.clock)
-        around = fitted_around(values, known, stencil)  # batch query lag group channel
+        around = fitted_around(values, known, stencil, batch.silence)
+        # batch query lag group channel
         own_past = pad(values, (0, 0, 0, 1))[:, :, stencil.own].transpose(1, 2)
         if known is None:
             nodes = values.shape[2]
@@ -247,28 +251,32 @@ def on_regular_lags(
     values = batch.frames[batch.past]
     regular = torch.arange(1 - clock.past, 1, device=values.device, dtype=values.dtype)
     if batch.observed is None:
-        if bool(((batch.lag - regular).abs() < 1e-3).all()):
+        lag, expected = batch.at_hand.lag, torch.arange(1 - clock.past, 1)
+        if bool(((lag - expected).abs() < 1e-3).all()):
             return values.flip(1), None
         observed = torch.ones_like(values, dtype=torch.bool)
     else:
         observed = batch.observed[batch.past]
     lag = batch.lag.to(values.dtype).expand(len(values), -1)
     filled = _interpolate(values, observed, lag, regular.flip(0))
-    known = observed.any(1)
-    return filled * known[:, None], None if bool(known.all()) else known
+    if not batch.silence.some:
+        return filled, None
+    return filled * batch.known[:, None], batch.known
 
 
 def fitted_around(
     values: Float[Tensor, "batch lag node channel"],
     known: Bool[Tensor, "batch node channel"] | None,
     stencil: Stencil,
+    silence: Silence,
 ) -> Float[Tensor, "batch query lag group channel"]:
     """The stencil's fits; channel by channel where they are not known at the same nodes."""
-    if known is None or bool((known == known[..., :1]).all()):
-        return stencil.apply(values, None if known is None else known[..., 0])
+    if known is None or silence.same_channels:
+        alike = silence.same_windows[0]
+        return stencil.apply(values, None if known is None else known[..., 0], alike)
     fits = [
-        stencil.apply(values[..., c : c + 1], known[..., c].contiguous())
-        for c in range(values.shape[-1])
+        stencil.apply(values[..., c : c + 1], known[..., c].contiguous(), alike)
+        for c, alike in enumerate(silence.same_windows)
     ]
     return torch.cat(fits, dim=-1)
 

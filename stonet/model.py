@@ -186,8 +186,8 @@ class STONetwork(Forecaster):
         asked = Question(
             latent=latent,
             present=present,
-            lag=batch.lag[:, -self.sees :],
-            lead=batch.lead,
+            lag=batch.at_hand.lag[:, -self.sees :],
+            lead=batch.at_hand.lead,
             calendar=batch.future_time,
             local=None if look is None else self._local(look, batch),
         )

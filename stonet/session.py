@@ -125,19 +125,19 @@ def frames_of(batch: Batch, start: int, stop: int) -> Batch:
     """Some of the frames, to be encoded; the windows' own part is left as it is."""
     part = slice(start, stop)
     seen = None if batch.observed is None else batch.observed[part]
-    return replace(
-        batch, frames=batch.frames[part], observed=seen, frame_time=batch.frame_time[part]
-    )
+    time = batch.frame_time[part]
+    return replace(batch, frames=batch.frames[part], observed=seen, frame_time=time, host=None)
 
 
 def windows_of(batch: Batch, chosen: slice) -> Batch:
     """Some of the windows, with all the frames."""
-    rows = {
+    rows: dict[str, Any] = {
         name: value if len(value) == 1 else value[chosen]
         for name, value in (("lag", batch.lag), ("lead", batch.lead))
     }
     own = ("past", "future_time", "issue_time", "hour")
-    return replace(batch, **rows, **{name: getattr(batch, name)[chosen] for name in own})
+    rows |= {name: getattr(batch, name)[chosen] for name in own}
+    return replace(batch, **rows, host=None)
 
 
 def cut(queries: Points, start: int, stop: int) -> Points:

@@ -7,7 +7,8 @@ Nothing is copied until a batch is made. Which windows a step sees is a pure fun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -29,11 +30,23 @@ MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regula
 
 
 @dataclass(frozen=True)
+class Silence:
+    """Which nodes have no value at all in a window: what decides how their gaps are dealt with."""
+
+    some: bool  # there are such nodes
+    same_channels: bool  # they are silent in all channels or in none
+    same_windows: tuple[bool, ...]  # they are the same in every window, for each channel
+
+
+@dataclass(frozen=True)
 class Batch:
     """Windows ready for a model: normalised values, times in steps from the issue time.
 
     A window's inputs are `frames[past]`: a frame that several windows see is there once. Where all
     windows have the same times, `lag` and `lead` have one row for all.
+
+    What decides which way a computation goes is looked up in the host's memory (`at_hand`): nobody
+    waits for a GPU to tell. A batch that was changed on a GPU has no such copy any more.
     """
 
     frames: Float[Tensor, "frame node channel"]  # 0 where missing
@@ -46,9 +59,39 @@ class Batch:
     issue_time: Float[Tensor, "batch calendar"]
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
 
+    host: Batch | None = None  # the same in the host's memory; None: this one is there
+
     def to(self, device: torch.device) -> Batch:
-        moved = {k: sent(v, device) for k, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, **moved)
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {k: sent(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
+        if device.type == "cpu":
+            return replace(self, **moved, host=None)
+        assert self.silence is not None  # found here, by the thread that feeds
+        return replace(self, **moved, host=self.at_hand)
+
+    @property
+    def at_hand(self) -> Batch:
+        """The same in the host's memory."""
+        return self if self.host is None else self.host
+
+    @cached_property
+    def known(self) -> Bool[Tensor, "batch node channel"]:
+        """Whether a node has any value in a window, by channel."""
+        return self.seen[self.past].any(1)
+
+    @cached_property
+    def silence(self) -> Silence:
+        """Who has none, decided in the host's memory."""
+        if self.host is not None:
+            return self.host.silence
+        if self.observed is None:
+            return Silence(False, True, (True,) * self.frames.shape[2])
+        known = self.known
+        return Silence(
+            some=not bool(known.all()),
+            same_channels=bool((known == known[..., :1]).all()),
+            same_windows=tuple((known == known[:1]).flatten(0, 1).all(0).tolist()),
+        )
 
     @property
     def seen(self) -> Bool[Tensor, "frame node channel"]:
@@ -60,7 +103,9 @@ class Batch:
         """The same with so many of each window's inputs, the latest ones; the rest is gone."""
         if count >= self.past.shape[1]:
             return self
-        used, position = torch.unique(self.past[:, -count:], return_inverse=True)
+        there = self.frames.device
+        found = torch.unique(self.at_hand.past[:, -count:], return_inverse=True)
+        used, position = (sent(part, there) for part in found)
         return replace(
             self,
             frames=self.frames[used],
@@ -68,6 +113,16 @@ class Batch:
             frame_time=self.frame_time[used],
             past=position,
             lag=self.lag[:, -count:],
+            host=None,
+        )
+
+    def recent(self, count: int) -> Batch:
+        """As `newest`, with all the frames, so that nothing has to be copied."""
+        return replace(
+            self,
+            past=self.past[:, -count:],
+            lag=self.lag[:, -count:],
+            host=None if self.host is None else self.host.recent(count),
         )
 
     @property

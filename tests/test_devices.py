@@ -60,8 +60,9 @@ def test_a_step_needs_no_numbers(kind: str) -> None:
 def test_a_batch_and_a_scene_move_whole() -> None:
     task = small_task(small_field("sphere", 2))
     run = fitted_run(task)
-    batch = task.windows("train").inputs(np.arange(3)).to(META)
-    assert {t.device.type for t in tensors(batch)} == {"meta"}
+    moved = task.windows("train").inputs(np.arange(3)).to(META)
+    assert {t.device.type for t in tensors(replace(moved, host=None))} == {"meta"}
+    assert {t.device.type for t in tensors(moved.at_hand)} == {"cpu"}
     scene = run.model.scene(task.nodes)
     model = run.model.double()
     assert {t.dtype for t in tensors(scene.graph) if t.is_floating_point()} == {torch.float32}

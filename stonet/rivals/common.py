@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from stonet.clock import Clock
 from stonet.config import Config
+from stonet.devices import in_float32, sent
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Lesson, Output, Scene
 from stonet.geometry import Points
@@ -120,8 +121,8 @@ class GridForecaster(Forecaster):
         if self.base is not None:
             stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
         return Links(
-            torch.from_numpy(own_nodes(queries, nodes)),
-            torch.from_numpy(index),
+            torch.from_numpy(own_nodes(queries, nodes)).to(self._where[0]),
+            torch.from_numpy(index).to(self._where[0]),
             torch.from_numpy(weight / weight.sum(1, keepdims=True)).to(*self._where),
             stencil,
         )
@@ -130,6 +131,7 @@ class GridForecaster(Forecaster):
         """The forecast at the nodes: leads 0 (the last value), 1, ..., horizon."""
         return self._roll(batch, scene, None)
 
+    @in_float32
     def decode(
         self, encoded: Float[Tensor, "batch knot node channel"], batch: Batch, scene: Scene
     ) -> Float[Tensor, "batch future query channel"]:
@@ -163,11 +165,7 @@ class GridForecaster(Forecaster):
 
     def _inputs(self, batch: Batch, graph: Graph) -> Inputs:
         """Regular, without gaps; silent nodes take their neighbours' mean, in every channel."""
-        recent = replace(
-            batch,
-            past=batch.past[:, -self.clock.past :],
-            lag=batch.lag[:, -self.clock.past :],
-        )
+        recent = batch.recent(self.clock.past)
         values, known = on_regular_lags(recent, self.clock)  # newest first
         if known is not None:
             weight = known.to(values.dtype)[:, None].expand_as(values)
@@ -186,7 +184,7 @@ class GridForecaster(Forecaster):
         self, batch: Batch, steps: Float[Tensor, " step"]
     ) -> Float[Tensor, "batch step extra"]:
         """Sine and cosine of the time of year and of day, so many steps from the issue time."""
-        periods = torch.tensor(self.clock.periods, device=steps.device, dtype=torch.float64)
+        periods = sent(torch.tensor(self.clock.periods, dtype=torch.float64), steps.device)
         turn = steps.double()[:, None] * self.clock.step / periods  # step period
         phase = batch.issue_time.double()[:, None] + turn[None]
         angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
@@ -194,8 +192,8 @@ class GridForecaster(Forecaster):
 
     def _usable(self, lesson: Lesson, batch: Batch, scene: Scene) -> Lesson | None:
         """The labels at the trained leads, as what is left over where the rival corrects a base."""
-        regular = torch.arange(1, self.clock.horizon + 1, device=batch.lead.device)
-        if batch.lead.shape[1] != len(regular) or (batch.lead - regular).abs().max() > 1e-3:
+        lead, regular = batch.at_hand.lead, torch.arange(1, self.clock.horizon + 1)
+        if lead.shape[1] != len(regular) or (lead - regular).abs().max() > 1e-3:
             return None
         if self.base is None:
             return lesson
