@@ -49,16 +49,6 @@ class Links:
         )
 
 
-@dataclass(frozen=True)
-class Local:
-    """What is known right at the queries: whitened regressors with and without the own past."""
-
-    own: Float[Tensor, "batch query white"]
-    far: Float[Tensor, "batch query white"]
-    has_past: Bool[Tensor, "batch query"]
-    calendar: Float[Tensor, "batch calendar"]  # of the issue time
-
-
 class TimeKernel(nn.Module):
     """u(dt): a matrix for every lag; per sample only where samples have times of their own."""
 
@@ -157,31 +147,6 @@ class RevisedBranch(nn.Module):
             summed = JointSum.apply(*arguments)  # type: ignore[no-untyped-call]
             sums.append(summed.unflatten(2, (-1, self.rank)))
         return torch.cat(sums, dim=2).permute(2, 0, 1, 3)
-
-
-class LocalBranch(nn.Module):
-    """A term of the branch from the query's own surroundings: the base's regressors, whitened.
-
-    The mean over neighbours dilutes what a point's own past says; here it is undiluted, and where
-    a query has no past, its neighbours' alone is read by a first layer of its own.
-    """
-
-    def __init__(self, white: int, calendar: int, hidden: int, rank: int) -> None:
-        super().__init__()
-        self.own = nn.Linear(white + 2 * calendar, hidden)
-        self.far = nn.Linear(white + 2 * calendar, hidden)
-        self.rest = nn.Sequential(
-            nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, rank)
-        )
-
-    def forward(self, local: Local) -> Float[Tensor, "batch 1 query rank"]:
-        turn = 2 * math.pi * local.calendar
-        clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None]
-        seen = [
-            torch.cat([z, clock.expand(-1, z.shape[1], -1)], dim=-1) for z in (local.own, local.far)
-        ]
-        first = torch.where(local.has_past[..., None], self.own(seen[0]), self.far(seen[1]))
-        return self.rest(first)[:, None]
 
 
 class FixedBranch(nn.Module):

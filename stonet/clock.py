@@ -34,6 +34,13 @@ class Clock:
     calendar: bool
     yearly: bool = True  # whether training has seen a whole year; else its phase would tell lies
 
+    sunny: bool = False  # whether the sun's place tells something: hours, and points on the Earth
+
+    @property
+    def around(self) -> Int64[np.ndarray, " knot"]:
+        """Whole steps before and after the issue time at which the sun is looked at."""
+        return np.arange(-self.horizon, self.horizon + 1) * self.step
+
     @property
     def periods(self) -> tuple[int, ...]:
         """The cycles whose phases are the features of a time: the year, the day."""

@@ -83,10 +83,12 @@ class ModelConfig(Section):
     separable: bool = True  # xi(dx, dt) = h(dx) u(dt) instead of a joint network
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
-    blend: bool = True  # the network may also turn the base down, towards a value of its own
     sees: int | None = Field(12, ge=1)  # newest frames that are encoded; None: all, as the base
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    local: int = Field(64, ge=0)  # width of the branch's term for the query's surroundings; 0: none
+    expert: int = Field(
+        128, ge=0
+    )  # width of the network that reads a point's surroundings; 0: none
+    sun: bool = True  # base and expert know where the sun stands, where there are hours and a globe
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
     window_time: bool = False  # encoder sees the position in the window; then no frame is shared
 
@@ -122,6 +124,7 @@ class TrainConfig(Section):
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
+    schooling: int = Field(800, ge=0)  # steps that the expert learns alone, before all else
     outage: float | None = Field(
         None, ge=0, lt=1
     )  # share of sensors hidden in a step, so gaps are practised; None: the model's own
@@ -161,10 +164,10 @@ PRESETS: dict[str, dict[str, Any]] = {
             "separable": False,
             "terms": 3,
             "base": "none",
-            "blend": False,
             "sees": None,
             "sharp": False,
-            "local": 0,
+            "expert": 0,
+            "sun": False,
             "linear_path": False,
             "window_time": True,
         },
@@ -187,9 +190,16 @@ PRESETS: dict[str, dict[str, Any]] = {
             "hidden": 8,
             "parametric": 2,
             "frequencies": 2,
-            "local": 8,
+            "expert": 8,
         },
-        "train": {"epochs": 2, "steps": 6, "batch": 4, "run": 2, "validation_windows": 8},
+        "train": {
+            "epochs": 2,
+            "steps": 6,
+            "batch": 4,
+            "run": 2,
+            "schooling": 20,
+            "validation_windows": 8,
+        },
     },
 }
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from stonet.branch import FixedBranch, Links, Local, LocalBranch, RevisedBranch
+from stonet.branch import FixedBranch, Links, RevisedBranch
 from stonet.config import ModelConfig
 from stonet.devices import in_float32, sent
 from stonet.encoder import KernelOperator, TimeEmbedding, mlp
@@ -40,7 +40,6 @@ class Question:
     lag: Float[Tensor, "rows past"]
     lead: Float[Tensor, "rows future"]
     calendar: Float[Tensor, "batch future calendar"]
-    local: Local | None  # what is known right at the queries
 
     def at(self, columns: Int[Tensor, " chosen"]) -> Question:
         """The same question for some of its times."""
@@ -58,7 +57,6 @@ class Sizes:
     past: int
     horizon: int
     nodes: int
-    white: int  # whitened regressors; 0 without a local term
 
 
 class OperatorDecoder(nn.Module):
@@ -75,9 +73,6 @@ class OperatorDecoder(nn.Module):
             if config.decoder == "fixed"
             else RevisedBranch(sizes.edge, rank, sizes.horizon, config)
         )
-        self.local = (
-            LocalBranch(sizes.white, sizes.calendar, config.local, rank) if sizes.white else None
-        )
         self.embedding = TimeEmbedding(1 + sizes.calendar, config.frequencies)
         self.trunk = mlp(sizes.dimension + self.embedding.width, config.latent, width)
         if self.literal:
@@ -93,8 +88,6 @@ class OperatorDecoder(nn.Module):
     def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
         lags = asked.lead[:, :, None] - asked.lag[:, None, :]
         branch = self.branch(asked.latent, asked.present, lags, links)
-        if self.local is not None and asked.local is not None:
-            branch = branch + self.local(asked.local)
         trunk = self._trunk(asked.lead, asked.calendar, links.position)
         if self.literal:
             kept = gelu(branch).unflatten(-1, self.combine.shape)  # AGG_ik

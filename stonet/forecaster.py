@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from stonet.errors import UsageError
+from stonet.expert import Rows
 from stonet.geometry import Points
 from stonet.windows import Batch, Windows
 
@@ -43,6 +44,7 @@ class Output:
     forecast: Float[Tensor, "batch future query channel"]
     reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
     inputs: Batch | None = None  # what is reconstructed, where that is not the whole batch
+    rows: tuple[Float[Tensor, ""], Float[Tensor, ""]] | None = None  # the lesson's: error and count
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Lesson:
     mask: Bool[Tensor, "batch future node channel"]
     progress: float  # share of the training that is done
     coins: Float[Tensor, " future"]  # uniform in 0..1, one for each lead; drawn from (seed, step)
+    rows: Rows | None = None  # single points of other windows, for a model that has an expert
 
 
 class Forecaster(nn.Module, ABC):

@@ -35,6 +35,9 @@ MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
 WHITENED = 128  # directions kept, those of largest variance
+CLOSE = 12  # newest lags at which all fits are seen; before them the narrowest alone
+WIDE = GROUPS - 1  # fits beside the narrowest
+WORK = 4e10  # multiplications that X'X may take; many columns are fitted to fewer rows
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,17 @@ class LinearBase(nn.Module):
     own_spread: Tensor
     far_spread: Tensor
     spacing: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
         super().__init__()
         self.clock, self.channels, self.kind = clock, channels, kind
-        self.groups, self.hours = 1 + GROUPS, 24 if clock.daily and kind == "ridge" else 1
-        self.columns = clock.past * self.groups * channels + 1
+        self.hours = 24 if clock.daily and kind == "ridge" else 1
+        self.close = min(CLOSE, clock.past)
+        self.suns = 2 * clock.horizon + 1 if clock.sunny else 0
+        seen = 2 * clock.past + WIDE * self.close
+        self.columns = seen * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
         table = torch.zeros(
             self.hours, clock.horizon + 1, self.columns, channels, dtype=torch.float64
@@ -80,6 +88,8 @@ class LinearBase(nn.Module):
         self.register_buffer("own_spread", spread.clone())
         self.register_buffer("far_spread", spread.clone())
         self.register_buffer("spacing", torch.ones(()))
+        self.register_buffer("low", torch.full((channels,), -torch.inf, dtype=torch.float64))
+        self.register_buffer("high", torch.full((channels,), torch.inf, dtype=torch.float64))
         # persistence: lag 0 of the own past, or of the narrowest fit
         for channel in range(channels):
             self.own_weight[:, :, channel, channel] = 1.0
@@ -101,7 +111,8 @@ class LinearBase(nn.Module):
             )
             for table in (self.own_weight, self.far_weight)
         )
-        return torch.where(look.own[:, None, :, None], own, far).to(batch.frames.dtype)
+        chosen = torch.where(look.own[:, None, :, None], own, far)
+        return chosen.clamp(self.low, self.high).to(batch.frames.dtype)
 
     def whitened(self, look: Look) -> tuple[Float64[Tensor, "batch query white"], ...]:
         """The regressors, decorrelated and of order one: with the point's own past, and without."""
@@ -117,22 +128,37 @@ class LinearBase(nn.Module):
         )
         return torch.where(look.own[:, None, :, None], own, far)
 
+    def sun(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch query knot"] | None:
+        """The sine of the sun's elevation, 0 at night, at whole steps around the issue time."""
+        if not self.suns:
+            return None
+        assert batch.sun is not None and stencil.place is not None  # the clock saw to that
+        return (stencil.place @ batch.sun.transpose(1, 2)).clamp(min=0)
+
     @torch.no_grad()
     @in_float32
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which queries have a past of their own."""
         values, known = on_regular_lags(batch, self.clock)
-        around = fitted_around(values, known, stencil, batch.silence)
-        # batch query lag group channel
+        around = fitted_around(values[:, : self.close], known, stencil, batch.silence)
+        narrow = around[:, :, :, :1]  # batch query lag group channel
+        if self.close < self.clock.past:
+            older = fitted_around(values[:, self.close :], known, stencil, batch.silence, 1)
+            narrow = torch.cat([narrow, older], dim=2)
         own_past = pad(values, (0, 0, 0, 1))[:, :, stencil.own].transpose(1, 2)
         if known is None:
             nodes = values.shape[2]
             own = (stencil.own < nodes).expand(len(values), -1)
         else:  # a channel that a point never observed is what its neighbours make of it
             mine = pad(known, (0, 0, 0, 1))[:, stencil.own]
-            own_past = torch.where(mine[:, :, None], own_past, around[:, :, :, 0])
+            own_past = torch.where(mine[:, :, None], own_past, narrow[:, :, :, 0])
             own = mine.any(-1)
-        columns = torch.cat([own_past[:, :, :, None], around], dim=3).flatten(2)
+        first = torch.cat([own_past[:, :, :, None], narrow], dim=3).flatten(2)
+        parts = [first, around[:, :, :, 1:].flatten(2)]
+        sun = self.sun(batch, stencil)
+        if sun is not None:
+            parts.append(sun)
+        columns = torch.cat(parts, dim=2)
         return Look(pad(columns, (0, 1), value=1.0).double(), own)
 
     @torch.no_grad()
@@ -144,6 +170,8 @@ class LinearBase(nn.Module):
         stays persistence.
         """
         self.spacing.fill_(mean_spacing(nodes))
+        self.low.copy_(train.scaler.clip(torch.full_like(self.low, -torch.inf)))
+        self.high.copy_(train.scaler.clip(torch.full_like(self.high, torch.inf)))
         stencil = make_stencil(nodes, nodes, float(self.spacing))
         stencil = stencil.to(self.spacing.device, torch.float32)
         rounds = FILLS if self._has_gaps(train) else 1
@@ -158,7 +186,8 @@ class LinearBase(nn.Module):
     def _solve(self, train: Moments, validation: Moments) -> None:
         """Both sets of coefficients, their errors and the whitening."""
         column = np.arange(self.columns)
-        from_neighbours = ((column // self.channels) % self.groups > 0) | (column == column[-1])
+        pasts = column < 2 * self.clock.past * self.channels
+        from_neighbours = ~pasts | ((column // self.channels) % 2 > 0)
         for table, white, spread, keep in (
             (self.own_weight, self.own_white, self.own_spread, column),
             (self.far_weight, self.far_white, self.far_spread, column[from_neighbours]),
@@ -184,7 +213,8 @@ class LinearBase(nn.Module):
     def _moments(self, windows: Windows, stencil: Stencil, nodes: int, fill: bool) -> Moments:
         """X'X, X'Y and Y'Y for every hour of the day."""
         result = Moments.zeros(self.hours, self.columns, self.clock.horizon + 1, self.channels)
-        for batch, now, target, mask in _regression_batches(windows, nodes):
+        rows = min(MAX_ROWS, int(max(WORK / self.columns**2, 50 * self.columns)))
+        for batch, now, target, mask in _regression_batches(windows, nodes, rows):
             look = self.look(batch, stencil)
             y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
             seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
@@ -269,23 +299,24 @@ def fitted_around(
     known: Bool[Tensor, "batch node channel"] | None,
     stencil: Stencil,
     silence: Silence,
+    groups: int = GROUPS,
 ) -> Float[Tensor, "batch query lag group channel"]:
-    """The stencil's fits; channel by channel where they are not known at the same nodes."""
+    """The stencil's first fits; channel by channel where they are not known at the same nodes."""
     if known is None or silence.same_channels:
         alike = silence.same_windows[0]
-        return stencil.apply(values, None if known is None else known[..., 0], alike)
+        return stencil.apply(values, None if known is None else known[..., 0], alike, groups)
     fits = [
-        stencil.apply(values[..., c : c + 1], known[..., c].contiguous(), alike)
+        stencil.apply(values[..., c : c + 1], known[..., c].contiguous(), alike, groups)
         for c, alike in enumerate(silence.same_windows)
     ]
     return torch.cat(fits, dim=-1)
 
 
 def _regression_batches(
-    windows: Windows, nodes: int
+    windows: Windows, nodes: int, rows: int
 ) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
     """Windows by the dozen, with the values at the issue time and after it."""
-    chosen = windows.thin(max(64, MAX_ROWS // nodes))
+    chosen = windows.draw(max(64, rows // nodes))
     size = max(1, 16_384 // nodes)
     for start in range(0, len(chosen), size):
         tell(start, len(chosen))

@@ -16,10 +16,10 @@ def masked_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     r"""What is minimised, and its value, in normalised units.
 
-        alpha * mean |reconstruction - past| + mean |forecast - future|
+        mean |forecast - future| + alpha * mean |reconstruction - past| + mean |error of a row|
 
     Each is a mean over the observed values of all windows, in all processes; a frame that several
-    windows share counts once for each of them.
+    windows share counts once for each of them. Rows are there where an expert has a lesson.
     """
     errors, counts = error_sums(output, batch, target, mask, alpha)
     sums = torch.stack([errors, counts]).detach()
@@ -27,14 +27,19 @@ def masked_loss(
     if processes > 1:
         dist.all_reduce(sums)
     total = sums[1].clamp(min=1)
+    weights = torch.ones_like(total)
+    if alpha and output.reconstruction is not None:
+        weights[1] = alpha
     # DDP averages gradients over processes: times their number makes it a sum
-    return _weighted(errors / total, alpha) * processes, _weighted(sums[0] / total, alpha)
+    return (errors / total * weights).sum() * processes, (sums[0] / total * weights).sum()
 
 
 def error_sums(
     output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
 ) -> tuple[Float[Tensor, " term"], Float[Tensor, " term"]]:
-    """Summed errors and their counts: of the forecast and, if it has weight, the reconstruction.
+    """Summed errors and their counts: of the forecast, of the reconstruction and of rows.
+
+    The reconstruction's only if it has a weight, those of rows if there are any.
 
     Only nodes that have a target count: a tile's core, which comes first.
     """
@@ -46,9 +51,7 @@ def error_sums(
         uses = truth.new_zeros(len(truth)).index_add(0, past, truth.new_ones(len(past)))
         times = uses[:, None, None]
         terms.append(torch.stack(masked_mae(output.reconstruction[:, :core], truth, seen, times)))
+    if output.rows is not None:
+        terms.append(torch.stack(output.rows))
     errors, counts = torch.stack(terms, dim=1)
     return errors, counts
-
-
-def _weighted(means: Float[Tensor, " term"], alpha: float) -> Float[Tensor, ""]:
-    return means[0] if len(means) == 1 else means[0] + alpha * means[1]

@@ -15,16 +15,17 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from stonet.branch import Links, Local
+from stonet.branch import Links
 from stonet.clock import Clock
 from stonet.config import Config, GraphConfig
 from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
+from stonet.expert import Expert, Rows, Sight, corrected
 from stonet.forecaster import Forecaster, Lesson, Output, Scene, Tile
 from stonet.geometry import Points
 from stonet.halo import Web, cut_out, weave
-from stonet.linear import LinearBase, Look
+from stonet.linear import LinearBase, Look, between_leads
 from stonet.multipole import (
     MultipoleGraph,
     Radii,
@@ -88,17 +89,15 @@ class STONetwork(Forecaster):
         self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
         edge = edge_width(self.describe, dimension)
         self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
-        white = self.base.width if self.base is not None and network.local else 0
+        self.expert, self.clock = None, clock
+        if self.base is not None and network.expert:
+            features = 2 * clock.features + self.base.suns
+            self.expert = Expert(self.base.width, features, network.expert, clock, channels)
         self.sees = min(network.sees or clock.past, clock.past)
-        sizes = Sizes(dimension, clock.features, edge, self.sees, clock.horizon, len(nodes), white)
+        sizes = Sizes(dimension, clock.features, edge, self.sees, clock.horizon, len(nodes))
         self.decoder = build_decoder(sizes, network)
         self.project = nn.Linear(network.latent, channels)  # P'
         nn.init.zeros_(self.project.bias)
-        self.blend = None
-        if self.base is not None and network.blend:  # starts as "trust the base"
-            self.blend = nn.Linear(network.latent, 2 * channels)
-            nn.init.zeros_(self.blend.weight)
-            nn.init.zeros_(self.blend.bias)
 
     def graph(self, nodes: Points) -> NodeGraph:
         """New points join level 0; training points keep their level (all new: a new partition)."""
@@ -170,7 +169,39 @@ class STONetwork(Forecaster):
         encoded = self.encode(newest, scene)
         present = None if newest.present is None else newest.present[newest.past]
         answer = self._answer(encoded[newest.past], present, batch, scene)
-        return Output(answer, self.reconstruct(encoded), newest)
+        rows = (
+            None
+            if lesson is None or lesson.rows is None or self.expert is None
+            else lesson.rows.error(self.expert)
+        )
+        return Output(answer, self.reconstruct(encoded), newest, rows)
+
+    @torch.no_grad()
+    def rows(
+        self,
+        windows: Windows,
+        chosen: Int64[np.ndarray, " window"],
+        nodes: Points,
+        points: Int64[np.ndarray, " point"],
+        silent: Bool[Tensor, "window point"],
+    ) -> Rows:
+        """Lessons for the expert: these windows at these of the nodes."""
+        assert self.base is not None  # the expert corrects it
+        stencil, near = make_stencil(nodes.take(points), nodes, float(self.base.spacing)).around()
+        stencil = stencil.to(*self._where)
+        batch = windows.take(near).inputs(chosen)
+        look = self.base.look(batch, stencil)
+        look = replace(look, own=look.own & ~silent)
+        sight = self._sight(look, batch, stencil)
+        mine = torch.where(look.own[..., None], sight.own, sight.far)  # the only one it will need
+        sight = Sight(*(p.flatten(0, 1) for p in (mine, mine, look.own, sight.time)))
+        shown = (self.base.forecast(look, batch), self.base.scale(look, batch))
+        shape = shown[0].shape
+        rest = (
+            part.expand(shape).transpose(1, 2).flatten(0, 1)
+            for part in (*shown, *windows.take(points).targets(chosen))
+        )
+        return Rows(sight, *rest)
 
     def _answer(
         self,
@@ -189,23 +220,26 @@ class STONetwork(Forecaster):
             lag=batch.at_hand.lag[:, -self.sees :],
             lead=batch.at_hand.lead,
             calendar=batch.future_time,
-            local=None if look is None else self._local(look, batch),
         )
-        decoded = self.decoder(asked, links.decoder)
-        correction = self.project(decoded)
+        correction = self.project(self.decoder(asked, links.decoder))
         if self.base is None or look is None:
             return correction
         base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
-        if self.blend is not None:
-            share, value = self.blend(decoded).chunk(2, dim=-1)
-            correction = correction + share * (value - base)  # little where the base is good
+        if self.expert is not None and links.stencil is not None:
+            advice = self.expert(self._sight(look, batch, links.stencil))
+            between = between_leads(batch.lead, self.clock.horizon).expand(len(advice), -1, -1)
+            asked_for = torch.einsum("btl,bqlc->btqc", between, advice)
+            correction = correction + corrected(base, asked_for)
         return base + scale * correction
 
-    def _local(self, look: Look, batch: Batch) -> Local | None:
-        if self.base is None or not self.network.local:
-            return None
+    def _sight(self, look: Look, batch: Batch, stencil: Stencil) -> Sight:
+        assert self.base is not None
         own, far = (z.to(batch.frames.dtype) for z in self.base.whitened(look))
-        return Local(own, far, look.own, batch.issue_time)
+        turn = 2 * torch.pi * batch.issue_time
+        clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None].expand(-1, own.shape[1], -1)
+        sun = self.base.sun(batch, stencil)
+        time = clock if sun is None else torch.cat([clock, sun], dim=-1)
+        return Sight(own, far, look.own, time)
 
     def reconstruct(
         self, encoded: Float[Tensor, "frame node latent"]

@@ -102,7 +102,7 @@ class Run:
                 model.eval(),
                 config,
                 clock,
-                Scaler(tuple(scaler["mean"]), tuple(scaler["std"])),
+                Scaler(**{key: tuple(value) for key, value in scaler.items()}),
                 nodes,
                 tuple(document["channels"]),
                 tuple(document["units"]),

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int64
+from torch import Tensor
 
 from stonet.errors import DataError
 from stonet.field import Field
 
 BLOCK = 2**24  # values looked at together
+STICKY = 0.005  # share of all values that lie on their extreme where this is a bound
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Scaler:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    low: tuple[float, ...] = ()  # bounds that the values reach again and again: no power at night,
+    high: tuple[float, ...] = ()  # saturated air; infinite where there is none, empty: nowhere
 
     @staticmethod
     def fit(fields: Sequence[Field], points: Int64[np.ndarray, " point"] | None = None) -> Scaler:
@@ -38,12 +43,17 @@ class Scaler:
                 "missing (NaN). There is nothing to learn from; check the variable or drop it."
             )
         mean, spread = total / count, np.zeros(len(count))
+        low, high = (_Extreme(len(count), sign) for sign in (1, -1))
         for values, observed in _blocks(fields, points):
             spread += np.square((values - mean) * observed).sum((0, 1))
+            low.look(values, observed)
+            high.look(values, observed)
         deviation = np.sqrt(spread / count)
         # a spread that float32 rounding of a constant could have made is no spread
         constant = (deviation <= 8 * np.finfo(np.float32).eps * np.abs(mean)) | (deviation == 0)
-        return Scaler(tuple(mean.tolist()), tuple(np.where(constant, 1.0, deviation).tolist()))
+        scale = np.where(constant, 1.0, deviation)
+        bounds = (low.bound(count, ~constant), high.bound(count, ~constant))
+        return Scaler(*(tuple(part.tolist()) for part in (mean, scale, *bounds)))
 
     @staticmethod
     def identity(channels: int) -> Scaler:
@@ -58,7 +68,40 @@ class Scaler:
     def denormalise(
         self, values: Float[np.ndarray, "... channel"]
     ) -> Float[np.ndarray, "... channel"]:
-        return (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)
+        """In the data's units, and within the bounds that the data keep."""
+        values = (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)
+        if not self.low:
+            return values
+        return np.clip(values, np.asarray(self.low, np.float32), np.asarray(self.high, np.float32))
+
+    def clip(self, values: Float[Tensor, "... channel"]) -> Float[Tensor, "... channel"]:
+        """Normalised values within the same bounds."""
+        if not self.low:
+            return values
+        bounds = ((np.asarray(b) - self.mean) / self.std for b in (self.low, self.high))
+        low, high = (torch.as_tensor(b, dtype=values.dtype, device=values.device) for b in bounds)
+        return torch.minimum(torch.maximum(values, low), high)
+
+
+class _Extreme:
+    """The least (sign 1) or greatest (sign -1) value of every channel, and how often it occurs."""
+
+    def __init__(self, channels: int, sign: int) -> None:
+        self.sign, self.value, self.times = sign, np.full(channels, np.inf), np.zeros(channels)
+
+    def look(self, values: np.ndarray, observed: np.ndarray) -> None:
+        turned = np.where(observed, self.sign * values, np.inf)
+        least = turned.min((0, 1), initial=np.inf)
+        times = (turned == least).sum((0, 1)) * np.isfinite(least)
+        self.times = np.where(least < self.value, 0, self.times) + np.where(
+            least <= self.value, times, 0
+        )
+        self.value = np.minimum(self.value, least)
+
+    def bound(self, count: np.ndarray, varies: np.ndarray) -> np.ndarray:
+        """Where enough values lie on it; infinity where it is just the most extreme one."""
+        sticky = varies & (self.times >= STICKY * count)
+        return self.sign * np.where(sticky, self.value, -np.inf)
 
 
 def _blocks(

@@ -7,7 +7,7 @@ that know where the neighbours lie, and that need no value at x. A missing neigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ class Stencil:
     usable: Bool[Tensor, "query near"]  # not the query point itself
     weight: Float[Tensor, "1 query group near"]
     own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
+    place: Float[Tensor, "query 3"] | None = None  # on the unit sphere
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Stencil:
         return Stencil(
@@ -46,7 +47,14 @@ class Stencil:
             self.usable.to(device),
             self.weight.to(device, dtype),
             self.own.to(device),
+            None if self.place is None else self.place.to(device, dtype),
         )
+
+    def around(self) -> tuple[Stencil, Int64[np.ndarray, " node"]]:
+        """The same for those nodes alone that are seen, and which these are."""
+        every = torch.cat([self.index, self.own[:, None]], dim=1)
+        nodes, place = torch.unique(every, return_inverse=True)
+        return replace(self, index=place[:, :-1], own=place[:, -1]), nodes.numpy()
 
     @in_float32
     def apply(
@@ -54,13 +62,15 @@ class Stencil:
         values: Float[Tensor, "batch lag node channel"],
         known: Bool[Tensor, "batch node"] | None,
         alike: bool | None = None,
+        groups: int = GROUPS,
     ) -> Float[Tensor, "batch query lag group channel"]:
-        """The fits of every lag and channel at every query; nodes that are not known leave them.
+        """The first fits of every lag and channel at every query; unknown nodes leave them.
 
         `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
         """
         batch, lags, nodes, channels = values.shape
         weight = self.weight if known is None else self._weights_for(known, alike)
+        weight = weight[:, :, :groups]
         flat = values.permute(2, 0, 1, 3).reshape(nodes, batch, lags * channels)
         near = self.index.shape[1]
         step = max(1, WORKSPACE // (near * batch * lags * channels))
@@ -109,6 +119,7 @@ def make_stencil(
         usable=usable,
         weight=weight,
         own=torch.from_numpy(own_nodes(queries, nodes)),
+        place=torch.from_numpy(queries.embedded.copy()) if queries.kind == "sphere" else None,
     )
 
 

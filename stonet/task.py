@@ -39,7 +39,8 @@ class Task:
         clock = resolve_clock(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, clock, config.data.split, stride)
-        clock = replace(clock, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR)
+        sunny = config.network.sun and clock.daily and dataset.points.kind == "sphere"
+        clock = replace(clock, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR, sunny=sunny)
         seen = dataset.seen
         scaler = Scaler.fit(parts["train"], seen)
         lengths = {"past": clock.past, "horizon": clock.horizon, "stride": stride}

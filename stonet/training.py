@@ -26,7 +26,9 @@ from stonet.errors import DataError, StonetError, UsageError
 from stonet.feeding import Feed, Meal, ahead, on_tile
 from stonet.forecaster import masked_mae
 from stonet.loss import masked_loss
+from stonet.model import STONetwork
 from stonet.run import Run
+from stonet.school import School
 from stonet.state import State, Weights, freeze, newest_sound, thaw
 from stonet.task import Task
 from stonet.tiles import Tiles
@@ -108,6 +110,7 @@ class Trainer:
         if not (resume and self._restore(folder)):
             self._solve_closed_forms()
             self.model.to(self.device)
+        self._school(taught=self.whole)
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if crew.size() > 1 and self.optimiser is not None:
@@ -215,6 +218,7 @@ class Trainer:
             for chosen in in_batches(self.judges, self.config.batch)[crew.rank() :: crew.size()]:
                 batch, target, mask = on_tile(self.judges, chosen, tile)
                 forecast = self.model(batch.to(self.device), tile.scene).forecast
+                forecast = self.run.scaler.clip(forecast)
                 truth, seen = target.to(self.device), mask.to(self.device)
                 sums += torch.stack(masked_mae(forecast, truth, seen)).double()
         if crew.size() > 1:
@@ -230,6 +234,17 @@ class Trainer:
                 shared = buffer.to(self.device)
                 dist.broadcast(shared, 0)
                 buffer.copy_(shared)
+
+    def _school(self, taught: bool) -> None:
+        """Rows for the expert, if the model has one, and its first lessons unless it had them."""
+        if not isinstance(self.model, STONetwork) or self.model.expert is None:
+            return
+        config = self.config
+        school = School(self.model, self.windows, self.nodes, config.seed, config.outage or 0.0)
+        if not taught:
+            school.teach(self.judges, config.schooling)
+            self.best = self._weights()
+        self.feed.school = school
 
     def _check_windows(self) -> None:
         shared = min(self.config.batch, len(self.windows))

@@ -21,6 +21,7 @@ from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.protocols import chronological
 from stonet.scaling import Scaler
+from stonet.sun import sun_direction
 
 PARTS = ("train", "validation", "test")
 MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
@@ -58,6 +59,8 @@ class Batch:
     future_time: Float[Tensor, "batch future calendar"]
     issue_time: Float[Tensor, "batch calendar"]
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
+    sun: Float[Tensor, "batch knot 3"] | None = None  # at whole steps around the issue time
+    future_sun: Float[Tensor, "batch future 3"] | None = None  # at the asked times
 
     host: Batch | None = None  # the same in the host's memory; None: this one is there
 
@@ -198,6 +201,14 @@ class Windows:
         labels = None if self.labels is None else self.labels[chosen]
         return replace(self, starts=self.starts[chosen], labels=labels)
 
+    def draw(self, most: int) -> Windows:
+        """At most that many windows, at random: an even spread may meet few hours of the day."""
+        if len(self) <= most:
+            return self
+        chosen = np.sort(np.random.default_rng(most).permutation(len(self))[:most])
+        labels = None if self.labels is None else self.labels[chosen]
+        return replace(self, starts=self.starts[chosen], labels=labels)
+
     def inputs(self, chosen: Int64[np.ndarray, " batch"]) -> Batch:
         """What a model may see of these windows."""
         clock = self.clock
@@ -280,6 +291,8 @@ def make_batch(
         future_time=torch.from_numpy(clock.calendar_features(ask)),
         issue_time=torch.from_numpy(clock.calendar_features(issue)),
         hour=torch.from_numpy(clock.hour(issue)),
+        sun=torch.from_numpy(sun_direction(issue[:, None] + clock.around)) if clock.sunny else None,
+        future_sun=torch.from_numpy(sun_direction(ask)) if clock.sunny else None,
     )
 
 

@@ -44,7 +44,7 @@ SIZES = (
 def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float]:
     """Operations and numbers moved of one training step."""
     network, graph, train = config.network, config.graph, config.train
-    d, m, r, h = network.latent, network.hidden, network.rank, network.local
+    d, m, r, h = network.latent, network.hidden, network.rank, network.expert
     batch, run = train.batch, min(train.run or 1, train.batch)
     seen = min(network.sees or past, past)
     frames = batch // run * (seen + run - 1)

@@ -100,7 +100,8 @@ class Daily(Forecaster):
         stencil: Stencil = scene.links
         between = self._between(batch.lead).to(past.dtype).expand(len(past), -1, -1)
         values = torch.einsum("btl,blnc->btnc", between, past)
-        around = fitted_around(values, known, stencil, batch.silence)[:, :, :, 0].transpose(1, 2)
+        around = fitted_around(values, known, stencil, batch.silence, 1)[:, :, :, 0]
+        around = around.transpose(1, 2)
         if known is None:
             known = past.new_ones(len(past), *past.shape[2:], dtype=torch.bool)
         mine = pad(known, (0, 0, 0, 1))[:, None, stencil.own]

@@ -1,0 +1,113 @@
+r"""The expert of one point: what its surroundings say beyond the linear base, learned from rows.
+
+    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, clock, sun)
+
+a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
+and interpolated between them. A row is one point of one window, so that a step of its schooling
+sees more different weather than a step of the whole network, whose points are all alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from stonet.clock import Clock
+
+DROPOUT = 0.1  # of what is seen, in training
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the expert knows of each point: of its own and its neighbours' past, and of the time."""
+
+    own: Float[Tensor, "*row white"]  # whitened regressors with the point's own past
+    far: Float[Tensor, "*row white"]  # and without
+    has_past: Bool[Tensor, "*row"]
+    time: Float[Tensor, "*row feature"]  # the clock and the sun
+
+
+class Expert(nn.Module):
+    """Two hidden layers; points without a past have a first layer of their own.
+
+    Args:
+        white: whitened regressors.
+        features: of the time.
+        hidden: width.
+        clock: of the data; answers are given at its leads.
+        channels: of the field.
+    """
+
+    def __init__(self, white: int, features: int, hidden: int, clock: Clock, channels: int) -> None:
+        super().__init__()
+        self.shape = (clock.horizon, 2 * channels)
+        self.own = nn.Linear(white + features, hidden)
+        self.far = nn.Linear(white + features, hidden)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.hidden = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, math.prod(self.shape))
+        nn.init.zeros_(self.out.weight)  # starts as "trust the base"
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
+        """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
+
+        At lead 0 there is nothing to correct.
+        """
+        own, far = (
+            layer(torch.cat([self.dropout(z), sight.time], dim=-1))
+            for layer, z in ((self.own, sight.own), (self.far, sight.far))
+        )
+        chosen = torch.where(sight.has_past[..., None], own, far)
+        out = self.out(nn.functional.gelu(self.hidden(nn.functional.gelu(chosen))))
+        return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
+
+
+def corrected(
+    base: Float[Tensor, "*row channel"], advice: Float[Tensor, "*row two_channels"]
+) -> Float[Tensor, "*row channel"]:
+    """The correction a - g * base, in units of the base's usual error."""
+    add, share = advice.chunk(2, dim=-1)
+    return add - share * base
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Lessons of single points: what is seen, what the base says, what came."""
+
+    sight: Sight
+    base: Float[Tensor, "row future channel"]
+    scale: Float[Tensor, "row future channel"]
+    target: Float[Tensor, "row future channel"]
+    mask: Bool[Tensor, "row future channel"]
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def take(self, index: Tensor) -> Rows:
+        sight = Sight(*(part[index] for part in vars(self.sight).values()))
+        rest = {k: v[index] for k, v in vars(self).items() if k != "sight"}
+        return replace(self, sight=sight, **rest)
+
+    def error(self, expert: Expert) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The sum of |error| with the expert's advice, and how many values it is made of."""
+        advice = expert(self.sight)[..., 1:, :]
+        forecast = self.base + self.scale * corrected(self.base, advice)
+        error = torch.where(self.mask, forecast - self.target, 0.0).abs()
+        return error.sum(), self.mask.sum().to(error.dtype)
+
+    @staticmethod
+    def joined(parts: list[Rows]) -> Rows:
+        sights = [vars(part.sight).values() for part in parts]
+        sight = Sight(*(torch.cat(same) for same in zip(*sights, strict=True)))
+        rest = {
+            k: torch.cat([getattr(part, k) for part in parts])
+            for k in vars(parts[0])
+            if k != "sight"
+        }
+        return Rows(sight, **rest)

@@ -1,0 +1,79 @@
+"""The expert's schooling: many windows, few points each, before the network learns whole frames."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import torch
+
+from stonet.expert import Rows
+from stonet.geometry import Points
+from stonet.model import STONetwork
+from stonet.progress import tell
+from stonet.windows import Windows
+
+MOST_ROWS = 150_000  # kept in memory
+TEST_ROWS = 20_000
+AT_ONCE = 512  # windows read together, at as many points as make up
+LESSON = 1024  # rows of a step
+LOOKS = 20  # times that the validation rows are looked at
+LR, DECAY, WARMUP = 2e-3, 1e-4, 30
+
+
+class School:
+    """Rows of the training windows, from which the expert learns."""
+
+    def __init__(
+        self, model: STONetwork, windows: Windows, nodes: Points, seed: int, outage: float
+    ) -> None:
+        self.model, self.nodes, self.seed, self.outage = model, nodes, seed, outage
+        self.rows = self._rows(windows, MOST_ROWS)
+
+    def lesson(self, step: int) -> Rows:
+        """The rows of a step."""
+        draw = np.random.default_rng((self.seed, step))
+        return self.rows.take(torch.from_numpy(draw.integers(len(self.rows), size=LESSON)))
+
+    def teach(self, judges: Windows, steps: int) -> None:
+        """Leaves the expert as it was when it erred least on the judges' rows."""
+        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS)
+        assert expert is not None
+        optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
+        best, kept = _error(tests, self.model), copy.deepcopy(expert.state_dict())
+        for step in range(steps):
+            tell(step, steps)
+            for group in optimiser.param_groups:
+                warm = min(1.0, (step + 1) / WARMUP)
+                group["lr"] = LR * warm * (0.01 + 0.495 * (1 + math.cos(math.pi * step / steps)))
+            total, count = self.lesson(step).error(expert)
+            optimiser.zero_grad(set_to_none=True)
+            (total / count.clamp(min=1)).backward()
+            optimiser.step()
+            if (step + 1) % max(1, steps // LOOKS) == 0:
+                error = _error(tests, self.model)
+                if error < best:
+                    best, kept = error, copy.deepcopy(expert.state_dict())
+        expert.load_state_dict(kept)
+
+    def _rows(self, windows: Windows, most: int) -> Rows:
+        draw = np.random.default_rng((self.seed, len(windows), most))
+        count = min(AT_ONCE, len(windows))
+        few = min(max(1, 2 * AT_ONCE // count), len(self.nodes))
+        everything = len(windows) * len(self.nodes)
+        parts, groups = [], max(1, min(most, everything) // (count * few))
+        for number in range(groups):
+            tell(number, groups)
+            chosen = np.sort(draw.choice(len(windows), count, replace=False))
+            points = np.sort(draw.choice(len(self.nodes), few, replace=False))
+            silent = torch.from_numpy(draw.random((count, few)) < self.outage)
+            parts.append(self.model.rows(windows, chosen, self.nodes, points, silent))
+        return Rows.joined(parts)
+
+
+@torch.no_grad()
+def _error(rows: Rows, model: STONetwork) -> float:
+    assert model.expert is not None
+    total, count = rows.error(model.expert)
+    return float(total / count.clamp(min=1))
