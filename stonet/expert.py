@@ -26,8 +26,7 @@ DROPOUT = 0.1  # of what is seen, in training
 class Sight:
     """What the expert knows of each point: of its own and its neighbours' past, and of the time."""
 
-    own: Float[Tensor, "*row white"]  # whitened regressors with the point's own past
-    far: Float[Tensor, "*row white"]  # and without
+    white: Float[Tensor, "*row white"]  # whitened regressors
     has_past: Bool[Tensor, "*row"]
     time: Float[Tensor, "*row feature"]  # the clock and the sun
 
@@ -59,11 +58,8 @@ class Expert(nn.Module):
 
         At lead 0 there is nothing to correct.
         """
-        own, far = (
-            layer(torch.cat([self.dropout(z), sight.time], dim=-1))
-            for layer, z in ((self.own, sight.own), (self.far, sight.far))
-        )
-        chosen = torch.where(sight.has_past[..., None], own, far)
+        seen = torch.cat([self.dropout(sight.white), sight.time], dim=-1)
+        chosen = torch.where(sight.has_past[..., None], self.own(seen), self.far(seen))
         out = self.out(nn.functional.gelu(self.hidden(nn.functional.gelu(chosen))))
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
 

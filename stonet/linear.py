@@ -14,7 +14,7 @@ which they hardly vary (second differences, say) often tell most, and would drow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from stonet.geometry import Points
 from stonet.progress import tell
 from stonet.ridge import Moments, best_ridge
 from stonet.stencil import GROUPS, Stencil, make_stencil, mean_spacing
-from stonet.windows import Batch, Silence, Windows
+from stonet.windows import Batch, Silence, Windows, in_batches
 
 MAX_ROWS = 400_000  # of the regression; more windows than that are thinned
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
@@ -37,6 +37,7 @@ FILLS = 4  # rounds of filling gaps and fitting again
 WHITENED = 128  # directions kept, those of largest variance
 CLOSE = 12  # newest lags at which all fits are seen; before them the narrowest alone
 WIDE = GROUPS - 1  # fits beside the narrowest
+TORN = 0.25  # share of the inputs that are thought of as filled where pasts are torn
 WORK = 4e10  # multiplications that X'X may take; many columns are fitted to fewer rows
 
 
@@ -46,6 +47,20 @@ class Look:
 
     columns: Float64[Tensor, "batch query column"]
     own: Bool[Tensor, "batch query"]
+    torn: Bool[Tensor, "batch query"] | None = None  # more gaps were filled than usual; None: none
+
+    def choose(self, own: Sequence[Tensor], far: Sequence[Tensor]) -> Tensor:
+        """Of what holds for whole and for torn pasts, with and without an own one, each its own."""
+        mine = self.own.view(*self.own.shape, *(1,) * (own[0].dim() - 2))
+        picked = torch.where(mine, own[0], far[0])
+        if self.torn is None:
+            return picked
+        return torch.where(self.torn.view(mine.shape), torch.where(mine, own[1], far[1]), picked)
+
+    @property
+    def cases(self) -> int:
+        """Whether torn pasts are to be thought of."""
+        return 1 if self.torn is None else 2
 
 
 class LinearBase(nn.Module):
@@ -64,6 +79,7 @@ class LinearBase(nn.Module):
     own_spread: Tensor
     far_spread: Tensor
     spacing: Tensor
+    usual: Tensor
     low: Tensor
     high: Tensor
 
@@ -76,24 +92,24 @@ class LinearBase(nn.Module):
         seen = 2 * clock.past + WIDE * self.close
         self.columns = seen * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
-        table = torch.zeros(
-            self.hours, clock.horizon + 1, self.columns, channels, dtype=torch.float64
-        )
-        white = torch.zeros(self.columns, self.width, dtype=torch.float64)
+        size = (self.hours, clock.horizon + 1, self.columns, channels)
+        table = torch.zeros(2, *size, dtype=torch.float64)  # for whole and for torn pasts
+        white = torch.zeros(2, self.columns, self.width, dtype=torch.float64)
         self.register_buffer("own_weight", table.clone())  # for points with a past
         self.register_buffer("far_weight", table.clone())  # for points without
         self.register_buffer("own_white", white.clone())  # the last row takes the mean away
         self.register_buffer("far_white", white.clone())
-        spread = torch.ones(clock.horizon + 1, channels)  # of what the base leaves over
+        spread = torch.ones(2, clock.horizon + 1, channels)  # of what the base leaves over
         self.register_buffer("own_spread", spread.clone())
         self.register_buffer("far_spread", spread.clone())
         self.register_buffer("spacing", torch.ones(()))
+        self.register_buffer("usual", torch.zeros(()))  # share of inputs that training had to fill
         self.register_buffer("low", torch.full((channels,), -torch.inf, dtype=torch.float64))
         self.register_buffer("high", torch.full((channels,), torch.inf, dtype=torch.float64))
         # persistence: lag 0 of the own past, or of the narrowest fit
         for channel in range(channels):
-            self.own_weight[:, :, channel, channel] = 1.0
-            self.far_weight[:, :, channels + channel, channel] = 1.0
+            self.own_weight[..., channel, channel] = 1.0
+            self.far_weight[..., channels + channel, channel] = 1.0
 
     def forward(
         self, batch: Batch, stencil: Stencil
@@ -105,28 +121,34 @@ class LinearBase(nn.Module):
         """Beta applied to what was seen."""
         between = between_leads(batch.lead.double(), self.clock.horizon)  # rows future knot
         hour = batch.hour % self.hours
+        between = between.expand(len(hour), -1, -1)
         own, far = (
-            torch.einsum(
-                "btl,blcd,bqc->btqd", between.expand(len(hour), -1, -1), table[hour], look.columns
-            )
+            [
+                torch.einsum("btl,blcd,bqc->bqtd", between, table[case, hour], look.columns)
+                for case in range(look.cases)
+            ]
             for table in (self.own_weight, self.far_weight)
         )
-        chosen = torch.where(look.own[:, None, :, None], own, far)
+        chosen = look.choose(own, far).transpose(1, 2)
         return chosen.clamp(self.low, self.high).to(batch.frames.dtype)
 
-    def whitened(self, look: Look) -> tuple[Float64[Tensor, "batch query white"], ...]:
-        """The regressors, decorrelated and of order one: with the point's own past, and without."""
-        return look.columns @ self.own_white, look.columns @ self.far_white
+    def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:
+        """The regressors, decorrelated and of order one; without an own past, the neighbours'."""
+        own, far = (
+            [look.columns @ white[case] for case in range(look.cases)]
+            for white in (self.own_white, self.far_white)
+        )
+        return look.choose(own, far)
 
     @in_float32
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
         between = between_leads(batch.lead, self.clock.horizon)
         own, far = (
-            (between @ spread.to(between.dtype)).clamp(min=1e-6)[:, :, None]
+            [(between @ spread[case].to(between.dtype))[:, None] for case in range(look.cases)]
             for spread in (self.own_spread, self.far_spread)
         )
-        return torch.where(look.own[:, None, :, None], own, far)
+        return look.choose(own, far).clamp(min=1e-6).transpose(1, 2)
 
     def sun(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch query knot"] | None:
         """The sine of the sun's elevation, 0 at night, at whole steps around the issue time."""
@@ -159,7 +181,12 @@ class LinearBase(nn.Module):
         if sun is not None:
             parts.append(sun)
         columns = torch.cat(parts, dim=2)
-        return Look(pad(columns, (0, 1), value=1.0).double(), own)
+        return Look(pad(columns, (0, 1), value=1.0).double(), own, self._torn(batch, stencil))
+
+    def _torn(self, batch: Batch, stencil: Stencil) -> Bool[Tensor, "batch query"] | None:
+        """Where clearly more of what a query sees had to be filled than in training."""
+        gaps = batch.gaps(self.clock.past)
+        return None if gaps is None else gaps[:, stencil.index].mean(-1) > 2 * self.usual
 
     @torch.no_grad()
     def fit(self, train: Windows, validation: Windows, nodes: Points) -> None:
@@ -174,6 +201,9 @@ class LinearBase(nn.Module):
         self.high.copy_(train.scaler.clip(torch.full_like(self.high, torch.inf)))
         stencil = make_stencil(nodes, nodes, float(self.spacing))
         stencil = stencil.to(self.spacing.device, torch.float32)
+        few = train.draw(64)
+        filled = [few.inputs(i).gaps(self.clock.past) for i in in_batches(few, 8)]
+        self.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
         rounds = FILLS if self._has_gaps(train) else 1
         for _ in range(rounds):
             moments = [
@@ -181,9 +211,34 @@ class LinearBase(nn.Module):
                 for part in (train, validation)
             ]
             if moments[0].count.sum():
-                self._solve(*moments)
+                noise = self._noise(moments[0], stencil)
+                self._solve(0, *moments)
+                self._solve(1, *(part.blurred(noise) for part in moments))
 
-    def _solve(self, train: Moments, validation: Moments) -> None:
+    def _noise(self, train: Moments, stencil: Stencil) -> Float64[np.ndarray, " column"]:
+        """The variance that filled gaps would add to each column, if TORN of all inputs had some.
+
+        A value that is filled from its neighbours in time is wrong by half its second difference,
+        the latest one by its last; a fit mixes the errors of its nodes. Gaps often touch: twice it.
+        """
+        past, channels = self.clock.past, self.channels
+        own = np.arange(past)[:, None] * 2 * channels + np.arange(channels)  # columns: lag channel
+        before, after = own[np.minimum(np.arange(past) + 1, past - 1)], own[[0, *range(past - 1)]]
+        xx = train.xx.sum(0) / max(train.count.sum(), 1.0)
+        step = np.zeros((past, channels, len(xx)))
+        for columns, weight in ((own, 1.0), (before, -0.5), (after, -0.5)):
+            np.add.at(step, (*np.indices(own.shape), columns), weight)
+        step[[0, -1]] *= 2  # one neighbour only
+        error = 2 * TORN * np.einsum("lca,ab,lcb->lc", step, xx, step)
+        mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each group
+        noise = np.zeros(len(xx))
+        shares = np.array([1.0, mixed[0]])
+        noise[: 2 * past * channels] = (error[:, None] * shares[:, None]).ravel()
+        wide = error[: self.close, None] * mixed[1:, None]
+        noise[2 * past * channels :][: wide.size] = wide.ravel()
+        return noise
+
+    def _solve(self, case: int, train: Moments, validation: Moments) -> None:
         """Both sets of coefficients, their errors and the whitening."""
         column = np.arange(self.columns)
         pasts = column < 2 * self.clock.past * self.channels
@@ -194,11 +249,11 @@ class LinearBase(nn.Module):
         ):
             kept = [part.take(keep) for part in (train, validation)]
             beta, error, ridge = best_ridge(*kept)
-            white[keep] = torch.from_numpy(kept[0].whitening(ridge, self.width))
+            white[case, keep] = torch.from_numpy(kept[0].whitening(ridge, self.width))
             if self.kind == "ridge":
-                table.zero_()
-                table[:, :, keep] = torch.from_numpy(beta).transpose(1, 2)
-                spread.copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
+                table[case].zero_()
+                table[case, :, :, keep] = torch.from_numpy(beta).transpose(1, 2)
+                spread[case].copy_(torch.from_numpy(np.sqrt(np.maximum(error, 1e-12))))
 
     def _has_gaps(self, windows: Windows) -> bool:
         """Whether so few rows have all their targets that the others are needed too."""
@@ -237,7 +292,7 @@ class LinearBase(nn.Module):
     ) -> Float64[Tensor, "batch query knot channel"]:
         """Targets with their gaps filled: the forecast plus its error at the leads around."""
         expected = torch.einsum(
-            "blcd,bqc->bqld", self.own_weight[batch.hour % self.hours], look.columns
+            "blcd,bqc->bqld", self.own_weight[0, batch.hour % self.hours], look.columns
         )
         knots = torch.arange(y.shape[2], dtype=y.dtype)
         error = _interpolate(

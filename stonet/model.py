@@ -36,7 +36,7 @@ from stonet.multipole import (
 )
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.stencil import Stencil, make_stencil
-from stonet.windows import Batch, Windows
+from stonet.windows import Batch, Windows, hide_values
 
 
 @dataclass(frozen=True)
@@ -184,17 +184,19 @@ class STONetwork(Forecaster):
         nodes: Points,
         points: Int64[np.ndarray, " point"],
         silent: Bool[Tensor, "window point"],
+        gaps: float = 0.0,
     ) -> Rows:
-        """Lessons for the expert: these windows at these of the nodes."""
+        """Lessons for the expert: these windows at these of the nodes, with a share of gaps."""
         assert self.base is not None  # the expert corrects it
         stencil, near = make_stencil(nodes.take(points), nodes, float(self.base.spacing)).around()
         stencil = stencil.to(*self._where)
         batch = windows.take(near).inputs(chosen)
+        if gaps:
+            batch = hide_values(batch, gaps, seed=int(chosen.sum()))
         look = self.base.look(batch, stencil)
         look = replace(look, own=look.own & ~silent)
         sight = self._sight(look, batch, stencil)
-        mine = torch.where(look.own[..., None], sight.own, sight.far)  # the only one it will need
-        sight = Sight(*(p.flatten(0, 1) for p in (mine, mine, look.own, sight.time)))
+        sight = Sight(*(part.flatten(0, 1) for part in vars(sight).values()))
         shown = (self.base.forecast(look, batch), self.base.scale(look, batch))
         shape = shown[0].shape
         rest = (
@@ -234,12 +236,12 @@ class STONetwork(Forecaster):
 
     def _sight(self, look: Look, batch: Batch, stencil: Stencil) -> Sight:
         assert self.base is not None
-        own, far = (z.to(batch.frames.dtype) for z in self.base.whitened(look))
+        white = self.base.whitened(look).to(batch.frames.dtype)
         turn = 2 * torch.pi * batch.issue_time
-        clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None].expand(-1, own.shape[1], -1)
+        clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None].expand(-1, white.shape[1], -1)
         sun = self.base.sun(batch, stencil)
         time = clock if sun is None else torch.cat([clock, sun], dim=-1)
-        return Sight(own, far, look.own, time)
+        return Sight(white, look.own, time)
 
     def reconstruct(
         self, encoded: Float[Tensor, "frame node latent"]

@@ -45,6 +45,10 @@ class Moments:
         self.yy[hour] += np.square(y).sum(0)
         self.count[hour] += len(x)
 
+    def blurred(self, noise: Float64[np.ndarray, " column"]) -> Moments:
+        """As they would be if each column had errors of this variance, unlike anything else."""
+        return replace(self, xx=self.xx + self.count[:, None, None] * np.diag(noise))
+
     def take(self, keep: Int64[np.ndarray, " kept"]) -> Moments:
         """As if there were these columns only."""
         return replace(self, xx=self.xx[:, keep][:, :, keep], xy=self.xy[:, keep])

@@ -17,6 +17,7 @@ from stonet.windows import Windows
 MOST_ROWS = 150_000  # kept in memory
 TEST_ROWS = 20_000
 AT_ONCE = 512  # windows read together, at as many points as make up
+TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 LESSON = 1024  # rows of a step
 LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 2e-3, 1e-4, 30
@@ -68,7 +69,8 @@ class School:
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = np.sort(draw.choice(len(self.nodes), few, replace=False))
             silent = torch.from_numpy(draw.random((count, few)) < self.outage)
-            parts.append(self.model.rows(windows, chosen, self.nodes, points, silent))
+            gaps = float(draw.uniform(0, MOST_GAPS)) if number % TORN == TORN - 1 else 0.0
+            parts.append(self.model.rows(windows, chosen, self.nodes, points, silent, gaps))
         return Rows.joined(parts)
 
 

@@ -60,8 +60,6 @@ class Batch:
     issue_time: Float[Tensor, "batch calendar"]
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
     sun: Float[Tensor, "batch knot 3"] | None = None  # at whole steps around the issue time
-    future_sun: Float[Tensor, "batch future 3"] | None = None  # at the asked times
-
     host: Batch | None = None  # the same in the host's memory; None: this one is there
 
     def to(self, device: torch.device) -> Batch:
@@ -81,6 +79,20 @@ class Batch:
     def known(self) -> Bool[Tensor, "batch node channel"]:
         """Whether a node has any value in a window, by channel."""
         return self.seen[self.past].any(1)
+
+    def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
+        """The share of a node's inputs that must be filled; None: none, in any window.
+
+        A node without any value has nothing to fill; at odd times everything is filled.
+        """
+        lag = self.at_hand.lag
+        odd = lag.shape[1] != past or bool(((lag - torch.arange(1 - past, 1)).abs() >= 1e-3).any())
+        if odd:
+            return self.frames.new_ones(len(self.past), self.frames.shape[1])
+        if self.observed is None:
+            return None
+        missing = ~self.observed[self.past] & self.known[:, None]
+        return missing.to(self.frames.dtype).mean((1, 3))
 
     @cached_property
     def silence(self) -> Silence:
@@ -250,6 +262,14 @@ class Windows:
         return min(run, batch) if len(self) >= 2 * batch else 1
 
 
+def hide_values(batch: Batch, share: float, seed: int) -> Batch:
+    """The batch with so many of its nodes' values missing, here and there."""
+    shape = batch.frames.shape[:2]
+    kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= share
+    seen = batch.seen & kept[..., None]
+    return replace(batch, frames=batch.frames * seen, observed=seen)
+
+
 def in_batches(windows: Windows, size: int) -> list[Int64[np.ndarray, " batch"]]:
     """All windows in their order, `size` at a time."""
     return [np.arange(s, min(s + size, len(windows))) for s in range(0, len(windows), size)]
@@ -292,7 +312,6 @@ def make_batch(
         issue_time=torch.from_numpy(clock.calendar_features(issue)),
         hour=torch.from_numpy(clock.hour(issue)),
         sun=torch.from_numpy(sun_direction(issue[:, None] + clock.around)) if clock.sunny else None,
-        future_sun=torch.from_numpy(sun_direction(ask)) if clock.sunny else None,
     )
 
 

@@ -96,10 +96,10 @@ EFFORTS = {
     "small": Effort(
         name="small",
         tasks=PUBLISHED,
-        ablated=("wave", "temperature-uk"),
+        ablated=("temperature-uk", "wave"),
         seeds=2,
-        training=Budget(minutes=0.75),
-        settings=("read.points=200",),
+        training=Budget(minutes=0.5),
+        settings=("read.points=120",),
     ),
     "full": Effort(
         name="full",
