@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from stonet.clock import Clock
-
-DROPOUT = 0.1  # of what is seen, in training
+from stonet.devices import sent
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ class Expert(nn.Module):
         self.shape = (clock.horizon, 2 * channels)
         self.own = nn.Linear(white + features, hidden)
         self.far = nn.Linear(white + features, hidden)
-        self.dropout = nn.Dropout(DROPOUT)
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, math.prod(self.shape))
         nn.init.zeros_(self.out.weight)  # starts as "trust the base"
@@ -58,7 +56,7 @@ class Expert(nn.Module):
 
         At lead 0 there is nothing to correct.
         """
-        seen = torch.cat([self.dropout(sight.white), sight.time], dim=-1)
+        seen = torch.cat([sight.white, sight.time], dim=-1)
         chosen = torch.where(sight.has_past[..., None], self.own(seen), self.far(seen))
         out = self.out(nn.functional.gelu(self.hidden(nn.functional.gelu(chosen))))
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
@@ -96,6 +94,11 @@ class Rows:
         forecast = self.base + self.scale * corrected(self.base, advice)
         error = torch.where(self.mask, forecast - self.target, 0.0).abs()
         return error.sum(), self.mask.sum().to(error.dtype)
+
+    def to(self, device: torch.device) -> Rows:
+        sight = Sight(*(sent(part, device) for part in vars(self.sight).values()))
+        rest = {k: sent(v, device) for k, v in vars(self).items() if k != "sight"}
+        return Rows(sight, **rest)
 
     @staticmethod
     def joined(parts: list[Rows]) -> Rows:

@@ -84,7 +84,11 @@ class Feed:
         coins = _uniform(target.shape[1], key)
         progress = step / max(self.per_epoch * config.epochs, 1)
         target, mask = sent(target, self.device), sent(mask, self.device)
-        rows = None if self.school is None else self.school.lesson(step)
+        rows = None
+        if self.school is not None:
+            rows = self.school.lesson(step)
+            share = torch.arange(crew.rank(), len(rows), crew.size())
+            rows = rows.take(share).to(self.device)
         lesson = Lesson(target, mask, progress, coins, rows)
         return Meal(batch.to(self.device), lesson, tile)
 

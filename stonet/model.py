@@ -25,7 +25,7 @@ from stonet.expert import Expert, Rows, Sight, corrected
 from stonet.forecaster import Forecaster, Lesson, Output, Scene, Tile
 from stonet.geometry import Points
 from stonet.halo import Web, cut_out, weave
-from stonet.linear import LinearBase, Look, between_leads
+from stonet.linear import LinearBase, Look
 from stonet.multipole import (
     MultipoleGraph,
     Radii,
@@ -35,6 +35,7 @@ from stonet.multipole import (
     levels_for,
 )
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
+from stonet.regular import between_leads
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows, hide_values
 

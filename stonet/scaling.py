@@ -15,6 +15,7 @@ from stonet.field import Field
 
 BLOCK = 2**24  # values looked at together
 STICKY = 0.005  # share of all values that lie on their extreme where this is a bound
+FEWEST = 10  # and how many at least: the least of a hundred values is no bound
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Scaler:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    low: tuple[float, ...] = ()  # bounds that the values reach again and again: no power at night,
-    high: tuple[float, ...] = ()  # saturated air; infinite where there is none, empty: nowhere
+    low: tuple[float | None, ...] = ()  # bounds that the values reach again and again: no power at
+    high: tuple[float | None, ...] = ()  # night, saturated air; None: there is none, empty: nowhere
 
     @staticmethod
     def fit(fields: Sequence[Field], points: Int64[np.ndarray, " point"] | None = None) -> Scaler:
@@ -53,7 +54,7 @@ class Scaler:
         constant = (deviation <= 8 * np.finfo(np.float32).eps * np.abs(mean)) | (deviation == 0)
         scale = np.where(constant, 1.0, deviation)
         bounds = (low.bound(count, ~constant), high.bound(count, ~constant))
-        return Scaler(*(tuple(part.tolist()) for part in (mean, scale, *bounds)))
+        return Scaler(tuple(mean.tolist()), tuple(scale.tolist()), *bounds)
 
     @staticmethod
     def identity(channels: int) -> Scaler:
@@ -72,15 +73,22 @@ class Scaler:
         values = (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)
         if not self.low:
             return values
-        return np.clip(values, np.asarray(self.low, np.float32), np.asarray(self.high, np.float32))
+        low, high = (bound.astype(np.float32) for bound in self._bounds)
+        return np.clip(values, low, high)
 
     def clip(self, values: Float[Tensor, "... channel"]) -> Float[Tensor, "... channel"]:
         """Normalised values within the same bounds."""
         if not self.low:
             return values
-        bounds = ((np.asarray(b) - self.mean) / self.std for b in (self.low, self.high))
+        bounds = ((bound - self.mean) / self.std for bound in self._bounds)
         low, high = (torch.as_tensor(b, dtype=values.dtype, device=values.device) for b in bounds)
         return torch.minimum(torch.maximum(values, low), high)
+
+    @property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Infinite where there is none."""
+        low = np.array([-np.inf if bound is None else bound for bound in self.low])
+        return low, np.array([np.inf if bound is None else bound for bound in self.high])
 
 
 class _Extreme:
@@ -98,10 +106,11 @@ class _Extreme:
         )
         self.value = np.minimum(self.value, least)
 
-    def bound(self, count: np.ndarray, varies: np.ndarray) -> np.ndarray:
-        """Where enough values lie on it; infinity where it is just the most extreme one."""
-        sticky = varies & (self.times >= STICKY * count)
-        return self.sign * np.where(sticky, self.value, -np.inf)
+    def bound(self, count: np.ndarray, varies: np.ndarray) -> tuple[float | None, ...]:
+        """Where enough values lie on it; None where it is just the most extreme one."""
+        sticky = varies & (self.times >= np.maximum(STICKY * count, FEWEST))
+        found = (self.sign * self.value).tolist()
+        return tuple(b if held else None for b, held in zip(found, sticky, strict=True))
 
 
 def _blocks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ MOST_ROWS = 150_000  # kept in memory
 TEST_ROWS = 20_000
 AT_ONCE = 512  # windows read together, at as many points as make up
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
+PASSES = 5  # over the rows at most: few rows are soon known by heart
 LESSON = 1024  # rows of a step
+DROPPED = 0.1  # share of their regressors
 LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 2e-3, 1e-4, 30
 
@@ -33,12 +36,16 @@ class School:
         self.rows = self._rows(windows, MOST_ROWS)
 
     def lesson(self, step: int) -> Rows:
-        """The rows of a step."""
+        """The rows of a step, some of what they show dropped so that none is relied on."""
         draw = np.random.default_rng((self.seed, step))
-        return self.rows.take(torch.from_numpy(draw.integers(len(self.rows), size=LESSON)))
+        rows = self.rows.take(torch.from_numpy(draw.integers(len(self.rows), size=LESSON)))
+        white = rows.sight.white
+        kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= DROPPED)
+        return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
 
     def teach(self, judges: Windows, steps: int) -> None:
         """Leaves the expert as it was when it erred least on the judges' rows."""
+        steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
         expert, tests = self.model.expert, self._rows(judges, TEST_ROWS)
         assert expert is not None
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)

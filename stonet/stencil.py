@@ -51,7 +51,7 @@ class Stencil:
         )
 
     def around(self) -> tuple[Stencil, Int64[np.ndarray, " node"]]:
-        """The same for those nodes alone that are seen, and which these are."""
+        """The same for those nodes alone that are seen, and which these are; queries are nodes."""
         every = torch.cat([self.index, self.own[:, None]], dim=1)
         nodes, place = torch.unique(every, return_inverse=True)
         return replace(self, index=place[:, :-1], own=place[:, -1]), nodes.numpy()

@@ -24,12 +24,9 @@ def sun_direction(times: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "... 3
     tilt = np.deg2rad(23.439 - 4e-7 * days)
     ascension = np.arctan2(np.cos(tilt) * np.sin(longitude), np.cos(longitude))
     declination = np.arcsin(np.sin(tilt) * np.sin(longitude))
-    turned = (
-        2
-        * np.pi
-        * (((times - J2000) % DAY) / DAY + (0.7790572732640 + 0.00273781191135448 * days) % 1)
-    )
-    east = ascension - turned
+    # sidereal time in turns: counted from the equinox, as the ascension is
+    turned = ((times - J2000) % DAY) / DAY + (0.7790572733 + 0.002737909350795 * days) % 1
+    east = ascension - 2 * np.pi * turned
     flat = np.cos(declination)
     vector = [flat * np.cos(east), flat * np.sin(east), np.sin(declination)]
     return np.stack(vector, axis=-1).astype(np.float32)

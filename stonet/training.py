@@ -109,8 +109,9 @@ class Trainer:
         """What comes before the first step: a saved state or the closed forms, and the scenes."""
         if not (resume and self._restore(folder)):
             self._solve_closed_forms()
-            self.model.to(self.device)
-        self._school(taught=self.whole)
+        self.model.cpu()  # where the school is; the optimiser's state stays
+        self._open_school()
+        self.model.to(self.device)
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if crew.size() > 1 and self.optimiser is not None:
@@ -226,25 +227,27 @@ class Trainer:
         return float(sums[0] / sums[1])
 
     def _solve_closed_forms(self) -> None:
-        """By the first process, for all of them."""
+        """And the expert's first lessons; by the first process, for all of them."""
         if crew.rank() == 0:
             self.model.fit_closed_form(self.windows, self.judges, self.nodes)
+            school = self._open_school()
+            if school is not None:
+                school.teach(self.judges, self.config.schooling)
         if crew.size() > 1:
-            for buffer in self.model.buffers():
-                shared = buffer.to(self.device)
+            for value in (*self.model.buffers(), *self.model.parameters()):
+                shared = value.detach().to(self.device)
                 dist.broadcast(shared, 0)
-                buffer.copy_(shared)
+                with torch.no_grad():
+                    value.copy_(shared)
+        self.best = self._weights()
 
-    def _school(self, taught: bool) -> None:
-        """Rows for the expert, if the model has one, and its first lessons unless it had them."""
-        if not isinstance(self.model, STONetwork) or self.model.expert is None:
-            return
-        config = self.config
-        school = School(self.model, self.windows, self.nodes, config.seed, config.outage or 0.0)
-        if not taught:
-            school.teach(self.judges, config.schooling)
-            self.best = self._weights()
-        self.feed.school = school
+    def _open_school(self) -> School | None:
+        """Rows for the expert, if the model has one, in the host's memory."""
+        model, config, feed = self.model, self.config, self.feed
+        if feed.school is None and isinstance(model, STONetwork) and model.expert is not None:
+            outage = config.outage or 0.0
+            feed.school = School(model, self.windows, self.nodes, config.seed, outage)
+        return feed.school
 
     def _check_windows(self) -> None:
         shared = min(self.config.batch, len(self.windows))

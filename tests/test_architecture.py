@@ -18,12 +18,12 @@ PACKAGE = ROOT / "stonet"
 ORDER = [
     "errors", "machine", "provenance", "progress", "devices", "crew", "launch", "config", "clock",
     "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets", "scaling",
-    "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "stencil", "ridge",
-    "linear", "branch", "decoder", "forecaster", "halo", "model", "rivals", "zoo", "task",
-    "checkpoint", "run", "session", "state", "tiles", "loss", "feeding", "training", "inference",
-    "stream", "hindcast", "metrics", "significance", "interpolation", "evaluation", "comparison",
-    "maps", "plots", "experiments", "benchmarks", "doctor", "estimator", "console", "report",
-    "serve", "demo", "cli", "__main__",
+    "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "stencil", "ridge",
+    "regular", "linear", "branch", "decoder", "expert", "forecaster", "halo", "model", "rivals",
+    "zoo", "task", "checkpoint", "run", "session", "state", "tiles", "loss", "school", "feeding",
+    "training", "inference", "stream", "hindcast", "metrics", "significance", "interpolation",
+    "evaluation", "comparison", "maps", "plots", "experiments", "benchmarks", "doctor", "estimator",
+    "console", "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
 NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 from references import assert_same, operator_decoder, randomise
-from torch.nn.functional import gelu
 
 from stonet import branch as branch_module
 from stonet import joint as joint_module
 from stonet import neighbours as neighbours_module
-from stonet.branch import Links, Local, LocalBranch
+from stonet.branch import Links
 from stonet.config import ModelConfig
-from stonet.decoder import OperatorDecoder, Question, Sizes, TermDecoders, build_decoder
+from stonet.decoder import Question, Sizes, TermDecoders, build_decoder
 from stonet.geometry import Points
 from stonet.neighbours import own_nodes, within_radius
 
@@ -57,14 +56,13 @@ def question(missing: bool = False, rows: int = 1, calendar: int = 0, nodes: int
         lag=lag.to(F64),
         lead=lead.to(F64),
         calendar=torch.rand(BATCH, HORIZON, calendar, dtype=F64),
-        local=None,
     )
 
 
 def make(variant: str = "separable", calendar: int = 0, nodes: int = NODES, **settings):
     sizes = {"latent": LATENT, "rank": 4, "hidden": 3, "frequencies": 3, "linear_path": False}
     config = ModelConfig(**(sizes | VARIANTS.get(variant, {}) | settings))
-    return randomise(build_decoder(Sizes(2, calendar, 5, PAST, HORIZON, nodes, 0), config))
+    return randomise(build_decoder(Sizes(2, calendar, 5, PAST, HORIZON, nodes), config))
 
 
 @pytest.fixture
@@ -178,7 +176,7 @@ def test_every_parameter_gets_a_gradient(variant, links):
 
 def test_with_a_linear_path_it_starts_as_nothing_to_correct(links):
     config = ModelConfig(latent=LATENT, rank=4, hidden=3)
-    decoder = build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES, 0), config).double()
+    decoder = build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES), config).double()
     assert torch.equal(decoder(question(), links), torch.zeros(BATCH, HORIZON, 4, LATENT))
 
 
@@ -196,38 +194,3 @@ def test_the_lead_picks_the_decoder_of_its_term(rows, links):
         term = int(leads[b % rows, z] > 2)  # of horizon 4: (0, 2] and (2, 4], and beyond
         torch.testing.assert_close(answer[b, z], each[term][b, z], rtol=1e-10, atol=1e-12)
         assert not torch.allclose(answer[b, z], each[1 - term][b, z])
-
-
-def test_the_local_term_reads_the_own_past_where_there_is_one():
-    """W3 gelu(W2 gelu(W1 [z, clock])), W1 by whether the query has a past of its own."""
-    local = Local(
-        *torch.randn(2, BATCH, 5, 6, dtype=F64),
-        torch.rand(BATCH, 5) < 0.5,
-        torch.rand(BATCH, 1).to(F64),
-    )
-    module = randomise(LocalBranch(6, 1, 3, 4))
-    _, second, _, third = module.rest
-    for b, q in np.ndindex(BATCH, 5):
-        has = bool(local.has_past[b, q])
-        z, first = (local.own, module.own) if has else (local.far, module.far)
-        turn = 2 * np.pi * local.calendar[b]
-        seen = torch.cat([z[b, q], turn.sin(), turn.cos()])
-        expected = third(gelu(second(gelu(first(seen)))))
-        torch.testing.assert_close(module(local)[b, 0, q], expected)
-
-
-def test_the_local_term_is_added_to_the_branch(links):
-    sizes, config = (
-        Sizes(2, 1, 5, PAST, HORIZON, NODES, 6),
-        ModelConfig(latent=LATENT, rank=4, local=3),
-    )
-    decoder = randomise(OperatorDecoder(sizes, config))
-    asked = question(calendar=1)
-    own, far = torch.randn(2, BATCH, 4, 6, dtype=F64)
-    local = Local(own, far, torch.ones(BATCH, 4, dtype=torch.bool), torch.rand(BATCH, 1).to(F64))
-    hit = decoder(replace(asked, local=local), links)
-    branch = decoder.branch(asked.latent, None, asked.lead[:, :, None] - asked.lag[:, None], links)
-    branch = branch + decoder.local(local)
-    trunk = decoder._trunk(asked.lead, asked.calendar, links.position)
-    torch.testing.assert_close(hit, decoder.map((branch + gelu(branch)) * (1 + trunk)))
-    assert not torch.allclose(hit, decoder(asked, links))

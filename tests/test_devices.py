@@ -39,7 +39,7 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
 def test_a_step_needs_no_numbers(kind: str) -> None:
     """Forward, loss and backward on `meta`: whatever read a number there would fail."""
-    task = small_task(small_field(kind), "network.base=none", "network.local=0", "train.tile=9")
+    task = small_task(small_field(kind), "network.base=none", "network.expert=0", "train.tile=9")
     model, windows = Run.untrained(task).model, task.windows("train")
     batch, (target, mask) = windows.inputs(np.arange(4)), windows.targets(np.arange(4))
     expected = model(batch, model.scene(task.nodes))

@@ -18,13 +18,13 @@ from stonet.windows import Batch
 
 TWO_LEVELS = ("graph.levels=2", "network.layers=2")
 THREE_LEVELS = ("graph.levels=3", "network.layers=1", "graph.within_degree=4")
-PLAIN = ("graph.levels=1", "network.base=none", "network.local=0", "network.layers=2")
+PLAIN = ("graph.levels=1", "network.base=none", "network.expert=0", "network.layers=2")
 PAPER = (
     "graph.levels=2",
     "network.sharp=false",
     "network.separable=false",
     "network.base=none",
-    "network.local=0",
+    "network.expert=0",
     "network.window_time=true",
     "network.terms=2",
 )
@@ -88,7 +88,7 @@ def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) ->
 
 def test_the_halo_is_needed_to_the_last_node() -> None:
     """What lies in the halo of the encoder changes the core; what lies outside cannot."""
-    case = a_case("sphere", *TWO_LEVELS, "network.base=none", "network.local=0")
+    case = a_case("sphere", *TWO_LEVELS, "network.base=none", "network.expert=0")
     model, batch = case.model(), case.batch(missing=0.0)
     tile = model.tile(model.web(case.nodes), bisect(case.nodes, 7)[3])
     assert tile.nodes is not None

@@ -12,11 +12,12 @@ from stonet import linear
 from stonet.clock import SECOND, Clock
 from stonet.field import Field
 from stonet.geometry import Points
-from stonet.linear import LinearBase, on_regular_lags
+from stonet.linear import LinearBase
 from stonet.protocols import kept_labels
 from stonet.scaling import Scaler
 from stonet.stencil import Stencil, make_stencil
-from stonet.windows import Batch, Windows, cut, make_batch
+from stonet.sun import sun_direction
+from stonet.windows import Batch, Windows, cut, hide_values, make_batch
 
 HOUR = 3600 * SECOND
 CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
@@ -120,7 +121,7 @@ def test_points_without_a_past_are_forecast_from_their_neighbours() -> None:
 def test_the_coefficients_of_an_hour_are_used_at_that_hour() -> None:
     base = LinearBase(DAILY, 1)
     base.own_weight.zero_()
-    base.own_weight[:, :, -1, 0] = torch.arange(24.0)[:, None]
+    base.own_weight[..., -1, 0] = torch.arange(24.0)[:, None]
     made = windows(noise(60, 12, 1), DAILY)
     chosen = np.array([0, 5, 22, 23, 40])
     future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, 0.1)))
@@ -163,7 +164,7 @@ def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extende
     cubic = np.poly1d([0.01, -0.2, 0.7, 3.0] if horizon >= 3 else [0.7, 3.0])
     knots = cubic(np.arange(horizon + 1))
     base.own_weight.zero_()
-    base.own_weight[0, :, -1, 0] = torch.from_numpy(knots)
+    base.own_weight[0, 0, :, -1, 0] = torch.from_numpy(knots)
     inside = [0.25, *(k + part for k in range(horizon) for part in (0.5, 1.0))]
     future = answer(base, asked(noise(6, 12, 1), sorted(inside)))[:, 0, 0]
     np.testing.assert_allclose(future, cubic(sorted(inside)), rtol=1e-6)
@@ -172,28 +173,45 @@ def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extende
     np.testing.assert_allclose(beyond, knots[-1] + steps, rtol=1e-6)
 
 
-def test_irregular_inputs_with_gaps_are_interpolated_in_time() -> None:
-    generator = np.random.default_rng(0)
-    lag = np.sort(-7 * generator.random((3, 9)), axis=1)
-    lag[:, -1] = 0
-    values, observed = noise(3, 9, 5, 2), generator.random((3, 9, 5, 2)) < 0.5
-    observed[:, 4] = True  # nobody is silent throughout
-    regular = -np.arange(6.0)
-    hidden = np.where(observed, values, 1e30)
-    made = linear._interpolate(*(torch.from_numpy(a) for a in (hidden, observed, lag, regular)))
-    for b, node, channel in np.ndindex(3, 5, 2):
-        seen = observed[b, :, node, channel]
-        wanted = np.interp(regular, lag[b, seen], values[b, seen, node, channel])
-        np.testing.assert_allclose(made[b, :, node, channel], wanted, atol=1e-12)
+@pytest.mark.parametrize("sunny", [False, True])
+def test_what_is_seen_is_the_written_out_list(sunny: bool) -> None:
+    """Own past and narrowest fit at every lag, the other fits at the newest, the sun, and 1."""
+    clock = Clock(step=HOUR, past=linear.CLOSE + 2, horizon=3, calendar=True, sunny=sunny)
+    generator = np.random.default_rng(2)
+    nodes = Points(generator.uniform([-60, 0], [60, 360], (9, 2)), "sphere")
+    queries = nodes.take(np.arange(4)).joined(Points(np.array([[10.0, 20.0]]), "sphere"))
+    times = HOUR * (400_000 + np.arange(20))
+    frames = torch.from_numpy(generator.normal(size=(20, 9, 2))).float()
+    past = np.array([[0], [5]]) + np.arange(clock.past)
+    batch = make_batch(
+        lambda i: (frames[i], torch.ones_like(frames[i], dtype=torch.bool)),
+        times, past, times[past[:, -1:]] + HOUR, clock, False,
+    )  # fmt: skip
+    stencil = single(make_stencil(queries, nodes, 0.5))
+    look = LinearBase(clock, 2).look(batch, stencil)
+    assert look.own.tolist() == [[True] * 4 + [False]] * 2 and look.torn is None
+    for b, q in np.ndindex(2, 5):
+        latest = past[b, -1]
+
+        def fits(lag: int, q: int = q, latest: int = latest) -> np.ndarray:
+            return stencil.apply(frames[None, None, latest - lag], None)[0, q, 0].numpy()
+
+        row: list[float] = []
+        for lag in range(clock.past):
+            row += [*(frames[latest - lag, q] if q < 4 else torch.zeros(2)), *fits(lag)[0]]
+        for lag in range(linear.CLOSE):
+            row += fits(lag)[1:].ravel().tolist()
+        for step in range(-3, 4) if sunny else ():
+            row.append(max(0.0, sine_of_elevation(queries, q, times[latest] + step * HOUR)))
+        np.testing.assert_allclose(look.columns[b, q], [*row, 1.0], atol=1e-5)
 
 
-def test_inputs_at_the_regular_times_are_taken_as_they_are(some_base) -> None:
-    values = noise(6, 12, 2)
-    plain, known = on_regular_lags(asked(values, [1]), CLOCK)
-    np.testing.assert_array_equal(plain[0], values[::-1])
-    assert known is None
-    almost = asked(values, [1], lags=[-5.002, -4, -3, -2.002, -1, 0])
-    torch.testing.assert_close(on_regular_lags(almost, CLOCK)[0], plain, atol=0.02, rtol=0)
+def sine_of_elevation(points: Points, number: int, time: int) -> float:
+    """sin d sin p + cos d cos p cos(hour angle), at latitude p, declination d."""
+    x, y, z = sun_direction(np.array(time)).astype(np.float64)
+    latitude, longitude = np.deg2rad(points.coordinates[number])
+    hour_angle = longitude - np.arctan2(y, x)
+    return float(z * np.sin(latitude) + np.hypot(x, y) * np.cos(latitude) * np.cos(hour_angle))
 
 
 def test_what_is_missing_has_no_influence(some_base) -> None:
@@ -229,10 +247,10 @@ def test_the_spread_is_the_root_mean_square_of_what_is_left_over(some_base) -> N
     stencil = single(make_stencil(POINTS, POINTS, float(some_base.spacing)))
     truth, _ = judge.targets(chosen)
     error = (some_base(judge.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
-    torch.testing.assert_close(some_base.own_spread[1:].double(), error, rtol=1e-4, atol=0)
+    torch.testing.assert_close(some_base.own_spread[0, 1:].double(), error, rtol=1e-4, atol=0)
     batch = judge.inputs(chosen)
     scale = some_base.scale(some_base.look(batch, stencil), batch)
-    torch.testing.assert_close(scale[0, :, 0], some_base.own_spread[1:])
+    torch.testing.assert_close(scale[0, :, 0], some_base.own_spread[0, 1:])
 
 
 def test_the_whitened_regressors_are_uncorrelated() -> None:
@@ -243,8 +261,8 @@ def test_the_whitened_regressors_are_uncorrelated() -> None:
         train.inputs(np.arange(len(train))),
         single(make_stencil(POINTS, POINTS, float(base.spacing))),
     )
-    for z in base.whitened(look):
-        z = z.flatten(0, 1)
+    for has_past in (True, False):
+        z = base.whitened(replace(look, own=torch.full_like(look.own, has_past))).flatten(0, 1)
         z = z[:, z.std(0) > 0.5]  # fewer directions than columns vary
         torch.testing.assert_close(z.mean(0), torch.zeros(z.shape[1]).double(), atol=1e-6, rtol=0)
         covariance = z.T @ z / len(z)
@@ -295,3 +313,46 @@ def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() ->
     around = asked(np.delete(values, 3, axis=1), [2])
     lone = answer(base, around, POINTS.take(np.array([3])), others)
     torch.testing.assert_close(partly[:, 3:4, 1], lone[:, :, 1])
+
+
+def test_torn_pasts_have_coefficients_of_their_own() -> None:
+    """Where clearly more had to be filled than in training, and there alone."""
+    base = LinearBase(CLOCK, 1)
+    for table, told in ((base.own_weight, (1.0, 2.0)), (base.far_weight, (3.0, 4.0))):
+        table.zero_()
+        table[..., -1, 0] = torch.tensor(told)[:, None, None]
+    far = Points(np.concatenate([POINTS.coordinates, 50 + POINTS.coordinates]))
+    queries = far.joined(Points(np.array([[0.5, 0.5], [50.5, 50.5]])))
+    values, seen = noise(6, 24, 1), np.random.default_rng(0).random((6, 24, 1)) < 0.6
+    seen[:, 12:] = True
+    near = make_stencil(queries, far, 0.1, nearest(queries, far, 8))
+
+    def told(usual: float) -> list[float]:
+        base.usual.fill_(usual)
+        batch = asked(values, [1], seen)
+        return base(batch, near)[0, 0, :, 0].tolist()
+
+    assert told(0.0) == [2.0] * 12 + [1.0] * 12 + [4.0, 3.0]
+    assert told(0.5) == [1.0] * 24 + [3.0, 3.0]
+
+
+def nearest(queries: Points, nodes: Points, count: int) -> np.ndarray:
+    distance = np.linalg.norm(queries.coordinates[:, None] - nodes.coordinates, axis=2)
+    return np.argsort(distance, axis=1)[:, :count]
+
+
+def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> None:
+    base = fitted(windows(wandering(400, 1)), windows(wandering(150, 2)))
+    assert base.usual == 0
+    test = windows(wandering(300, 3))
+    chosen = np.arange(len(test))
+    stencil = single(make_stencil(POINTS, POINTS, float(base.spacing)))
+    truth = test.targets(chosen)[0]
+    batch = hide_values(test.inputs(chosen), 0.3, seed=0)
+    look = base.look(batch, stencil)
+    assert look.torn is not None and look.torn.all()
+    torn, whole = (
+        float((base.forecast(seen, batch) - truth).abs().mean())
+        for seen in (look, replace(look, torn=None))
+    )
+    assert torn < 0.95 * whole

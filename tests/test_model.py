@@ -23,7 +23,7 @@ PAPER = (
     "network.sharp=false",
     "network.linear_path=false",
     'network.base="none"',
-    "network.local=0",
+    "network.expert=0",
     "network.separable=false",
     "network.window_time=true",
     "network.terms=2",
@@ -35,6 +35,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "literal": ("network.decoder=literal",),
     "fixed": ("network.decoder=fixed",),
     "ode": ("network.decoder=ode",),
+    "no expert": ("network.expert=0",),
+    "no sun": ("network.sun=false",),
     "diag": ("network.kernel=diag", "network.layers=2", "graph.levels=1"),
 }
 PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
@@ -59,7 +61,7 @@ def test_every_model_keeps_the_promises(truth, name: str, place: str) -> None:
 @pytest.mark.parametrize("truth", BATTERY, ids=lambda truth: truth.__name__)
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "default"])
 def test_every_variant_of_the_network_keeps_them_too(truth, variant: str) -> None:
-    place = "sphere, two channels" if variant in ("paper", "ode") else "plane"
+    place = "sphere, two channels" if variant in ("paper", "ode", "no sun") else "plane"
     truth(case_of(place, *VARIANTS[variant]))
 
 
@@ -191,7 +193,7 @@ def test_the_fixed_decoder_says_that_it_takes_no_other_points() -> None:
 
 
 def test_an_untrained_network_on_a_base_is_the_base() -> None:
-    """C starts at zero: training can only improve on the linear operator."""
+    """C and the expert start at zero: training can only improve on the linear operator."""
     case = case_of("plane")
     model = case.run.model.eval()
     assert isinstance(model, STONetwork) and model.base is not None
@@ -259,19 +261,3 @@ def test_the_network_alone_knows_nothing_older_than_it_sees() -> None:
     old = torch.arange(len(batch.frames)) < 3
     other = replace(batch, frames=torch.where(old[:, None, None], 7.0, batch.frames))
     assert torch.equal(model(batch, scene).forecast, model(other, scene).forecast)
-
-
-def test_the_network_can_turn_its_base_off() -> None:
-    case = Case.of(small_field())
-    model, batch = case.model(), case.batch()
-    assert isinstance(model, STONetwork)
-    assert model.blend is not None
-    with torch.no_grad():
-        for part in (model.project, model.blend):
-            part.weight.zero_()
-            part.bias.zero_()
-        model.blend.bias.copy_(torch.tensor([1.0, 0.25]))  # all of it, towards this value
-        model.base.own_spread.fill_(1.0)
-        model.base.far_spread.fill_(1.0)
-    forecast = model(batch, model.scene(case.nodes)).forecast
-    torch.testing.assert_close(forecast, torch.full_like(forecast, 0.25))

@@ -47,13 +47,12 @@ def question(present: Tensor | None = None, lead: Tensor | None = None) -> Quest
         lag=torch.arange(1 - PAST, 1, dtype=F64).expand(len(lead), -1),
         lead=lead,
         calendar=torch.zeros(BATCH, lead.shape[1], 0, dtype=F64),
-        local=None,
     )
 
 
 def make(**settings) -> OdeDecoder:
     config = ModelConfig(latent=LATENT, hidden=4, decoder="ode", **settings)
-    return randomise(build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES, 0), config))
+    return randomise(build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES), config))
 
 
 def integrate(decoder: OdeDecoder, state: Tensor, links: Links, known: Tensor | None, end: float):

@@ -27,7 +27,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "ridge": ("network.base=ridge",),
     "joint": ("network.separable=false", "network.terms=2", "network.decoder=literal"),
     "diagonal": ("network.kernel=diag",),
-    "no base": ("network.base=none", "network.local=0", "network.window_time=true"),
+    "no base": ("network.base=none", "network.expert=0", "network.window_time=true"),
     "ode": ("network.decoder=ode",),
 }
 RIVALS = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind of layer

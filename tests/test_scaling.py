@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stonet.errors import DataError
 from stonet.field import Field
 from stonet.geometry import Points
-from stonet.scaling import Scaler
+from stonet.scaling import STICKY, Scaler
 
 
 def field(values: np.ndarray, mask: np.ndarray | None = None) -> Field:
@@ -95,3 +96,86 @@ def test_a_channel_without_any_value_is_refused():
     values[..., 1] = np.nan
     with pytest.raises(DataError, match=r"Channel 'b' has no observed value.*every one is missing"):
         Scaler.fit([field(values)])
+
+
+# Bounds that the data keep
+
+
+def power(frames: int = 400) -> np.ndarray:
+    """No power at night, clipped at the plant's capacity; beside it something without bounds."""
+    generator = np.random.default_rng(3)
+    day = np.clip(
+        np.sin(np.arange(frames) / 4)[:, None] + 0.3 * generator.random((frames, 5)), 0, 1
+    )
+    return np.stack([40 * day, generator.normal(280, 7, day.shape)], axis=2)
+
+
+def test_a_bound_is_what_many_values_lie_on():
+    scaler = Scaler.fit([field(power())])
+    assert scaler.low == (0.0, None) and scaler.high == (40.0, None)
+
+
+def test_blocks_and_parts_find_the_same_bounds(monkeypatch):
+    values = power()
+    whole = Scaler.fit([field(values)])
+    monkeypatch.setattr("stonet.scaling.BLOCK", 30)
+    parts = [field(values[start : start + 50]) for start in range(0, 400, 50)]
+    assert (Scaler.fit(parts).low, Scaler.fit(parts).high) == (whole.low, whole.high)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_share_of_the_values_makes_a_bound(sign, enough):
+    values = np.random.default_rng(0).uniform(1, 2, 10_000)
+    share = round(STICKY * len(values))
+    values[: share if enough else share - 1] = 0.5
+    scaler = Scaler.fit([field(sign * values.reshape(-1, 4, 1))])
+    found = scaler.low if sign == 1 else scaler.high
+    assert found == ((sign * 0.5,) if enough else (None,))
+    assert (scaler.high if sign == 1 else scaler.low) == (None,)
+
+
+@pytest.mark.parametrize("frames", [3, 20, 60, 5000])
+def test_data_without_bounds_are_never_clipped(frames):
+    """The least of few values is no bound, however large a share of them it is."""
+    part = field(np.random.default_rng(frames).normal(0, 1, (frames, 2, 1)))
+    scaler = Scaler.fit([part])
+    assert scaler.low == scaler.high == (None,)
+    far = np.array([[-1e6], [1e6]], np.float32)
+    np.testing.assert_allclose(scaler.denormalise(scaler.normalise(far)), far, rtol=1e-6)
+    assert torch.equal(scaler.clip(torch.from_numpy(far)), torch.from_numpy(far))
+
+
+def test_a_constant_channel_has_no_bound():
+    scaler = Scaler.fit([field(np.full((100, 3, 1), 273.15))])
+    assert scaler.low == scaler.high == (None,)
+    assert scaler.denormalise(np.array([[2.5]], np.float32)) == pytest.approx(275.65)
+
+
+def test_what_is_missing_makes_no_bound():
+    """Missing values are stored as zeros."""
+    values = np.random.default_rng(0).normal(280, 7, (300, 4, 1))
+    mask = np.random.default_rng(1).random(values.shape) < 0.5
+    part = field(np.where(mask, values, np.nan))
+    assert not part.observed.all()
+    assert Scaler.fit([part]).low == (None,)
+
+
+@given(st.integers(0, 10**6))
+def test_clipped_before_is_clipped_after(seed):
+    """Normalised values within the bounds, denormalised, are denormalised ones within them."""
+    scaler = Scaler.fit([field(power())])
+    wild = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (6, 2)).astype(np.float32))
+    clipped = scaler.clip(wild)
+    after = scaler.denormalise(wild.numpy())
+    assert after[:, 0].min() >= 0 and after[:, 0].max() <= 40
+    np.testing.assert_allclose(scaler.denormalise(clipped.numpy()), after, atol=1e-4)
+    free = Scaler(scaler.mean, scaler.std)
+    np.testing.assert_allclose(free.denormalise(clipped.numpy()), after, atol=1e-4)
+    assert torch.equal(scaler.clip(clipped), clipped)
+
+
+def test_a_scaler_without_bounds_clips_nothing():
+    """As those of runs that were saved before there were any."""
+    wild = torch.tensor([[-1e30, 1e30]])
+    assert torch.equal(Scaler((0.0, 0.0), (1.0, 1.0)).clip(wild), wild)

@@ -184,3 +184,34 @@ def test_the_mean_spacing_of_a_lattice_is_its_step() -> None:
     x, y = np.meshgrid(np.arange(5), np.arange(4))
     assert mean_spacing(Points(0.3 * np.stack([x.ravel(), y.ravel()], 1))) == pytest.approx(0.3)
     assert mean_spacing(Points(np.zeros((1, 2)))) == 1.0
+
+
+def test_the_first_fits_alone_are_the_first_of_all() -> None:
+    made, field = (
+        make_stencil(scattered(7, 1), scattered(30), 0.1),
+        torch.randn(2, 3, 30, 2).double(),
+    )
+    for known in (None, torch.rand(2, 30) < 0.7):
+        every = made.apply(field, known)
+        for count in (1, 3, GROUPS):
+            torch.testing.assert_close(
+                made.apply(field, known, None, count), every[:, :, :, :count]
+            )
+
+
+def test_a_stencil_of_the_nodes_around_gives_the_same_fits() -> None:
+    nodes, chosen = scattered(200), np.array([3, 190, 50])
+    made = make_stencil(nodes.take(chosen), nodes, 0.1)
+    small, near = made.around()
+    assert len(near) < 100 and set(near) == {*made.index.flatten().tolist(), *chosen.tolist()}
+    field, known = torch.randn(2, 3, 200, 1).double(), torch.rand(2, 200) < 0.8
+    torch.testing.assert_close(
+        small.apply(field[:, :, near], known[:, near]), made.apply(field, known)
+    )
+    np.testing.assert_array_equal(near[small.own], chosen)
+
+
+def test_places_are_unit_vectors_on_a_sphere_and_none_on_a_plane() -> None:
+    places = cap(5, 20)
+    np.testing.assert_array_equal(make_stencil(places, places, 0.1).place, places.embedded)
+    assert make_stencil(scattered(5), scattered(5), 0.1).place is None

@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Field, tuple[str, ...]]] = {
     "terms": (PLAIN, ("network.terms=2", "network.sees=3")),
     "joint": (PLAIN, ("network.separable=false", "network.terms=2")),
     "joint and irregular": (gappy(SPHERE, irregular=True), ("network.separable=false",)),
-    "paper": (SPHERE, ("network.base=none", "network.window_time=true", "network.local=0")),
+    "paper": (SPHERE, ("network.base=none", "network.window_time=true", "network.expert=0")),
     "diagonal": (PLAIN, ("network.kernel=diag",)),
     "tiles": (gappy(SPHERE), ("train.tile=9",)),
 }

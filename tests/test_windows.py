@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -112,6 +114,21 @@ def test_thinning_keeps_the_ends_and_no_window_twice():
 
 
 # Shared frames and times
+
+
+def test_windows_drawn_at_random_are_some_of_them_each_once_and_always_the_same():
+    windows = cut((episode(600),), IDENTITY, clock(3, 2), stride=3)
+    windows = replace(windows, labels=np.random.default_rng(0).random((len(windows), 2)) < 0.5)
+    for most in (1, 7, 60, len(windows) - 1):
+        drawn = windows.draw(most)
+        place = np.searchsorted(windows.starts, drawn.starts)
+        assert np.array_equal(windows.starts[place], drawn.starts)
+        assert len(drawn) == most and (np.diff(drawn.starts) > 0).all()
+        assert np.array_equal(drawn.labels, windows.labels[place])
+        assert np.array_equal(drawn.starts, windows.draw(most).starts)
+    assert windows.draw(len(windows)) is windows
+    hours = {len(set((w.starts * 1) % 24)) for w in (windows.draw(50), windows.thin(25))}
+    assert max(hours) == 8  # every third hour: the draw meets all of them
 
 
 def test_frames_that_windows_share_are_there_once():

@@ -24,8 +24,9 @@ from stonet.devices import in_float32, sent
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Lesson, Output, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase, Look, between_leads, on_regular_lags
+from stonet.linear import LinearBase, Look
 from stonet.neighbours import own_nodes
+from stonet.regular import between_leads, on_regular_lags
 from stonet.rivals.sparse import Operator, adjacency, random_walk
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows

@@ -16,7 +16,8 @@ from stonet.config import Config
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase, fitted_around, on_regular_lags
+from stonet.linear import LinearBase, fitted_around
+from stonet.regular import on_regular_lags
 from stonet.stencil import Stencil, make_stencil, mean_spacing
 from stonet.windows import Batch, Windows
 

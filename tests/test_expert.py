@@ -1,0 +1,185 @@
+"""The expert: silent until taught, blind to a past that is none, alike in rows and in frames."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from contracts import ask, fitted_run, small_field, small_task, stirred, with_gaps
+from references import randomise
+from torch.nn.functional import gelu
+
+from stonet.clock import SECOND, Clock
+from stonet.expert import Expert, Rows, Sight, corrected
+from stonet.forecaster import masked_mae
+from stonet.model import STONetwork
+from stonet.windows import Windows, make_batch
+
+CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
+F64 = torch.float64
+EVERY = np.arange(0, 60, 7)  # windows
+POINTS = np.array([3, 17, 20])
+KINDS = pytest.mark.parametrize("kind", ["plane", "sphere"])
+
+
+def sight(rows: int = 7) -> Sight:
+    generator = torch.Generator().manual_seed(1)
+    white, time = (torch.randn(rows, n, generator=generator, dtype=F64) for n in (6, 3))
+    return Sight(white, torch.rand(rows, generator=generator) < 0.5, time)
+
+
+def expert_alone(kind: str, *settings: str) -> tuple[STONetwork, Windows]:
+    """A network whose operator says nothing and whose expert says something; and windows."""
+    task = small_task(small_field(kind, channels=2), *settings)
+    model = stirred(fitted_run(task).model)
+    assert isinstance(model, STONetwork) and model.base is not None and model.expert is not None
+    with torch.no_grad():
+        model.project.weight.zero_()
+        model.project.bias.zero_()
+    return model, task.windows("train")
+
+
+def heard(windows: int = len(EVERY), points: int = len(POINTS)) -> torch.Tensor:
+    """Nobody is silent."""
+    return torch.zeros(windows, points, dtype=torch.bool)
+
+
+def test_it_starts_with_nothing_to_say() -> None:
+    expert = Expert(6, 3, 5, CLOCK, channels=2).double()
+    assert torch.equal(expert(sight()), torch.zeros(7, 5, 4))
+
+
+def test_it_is_the_written_out_formula() -> None:
+    """W3 gelu(W2 gelu(W1 [z, time])), W1 by whether the point has a past; nothing at lead 0."""
+    expert, seen = randomise(Expert(6, 3, 5, CLOCK, channels=2)).eval(), sight()
+    assert seen.has_past.any() and not seen.has_past.all()
+    advice = expert(seen)
+    assert torch.equal(advice[:, 0], torch.zeros(7, 4))
+    for row in range(7):
+        first = expert.own if seen.has_past[row] else expert.far
+        told = first(torch.cat([seen.white[row], seen.time[row]]))
+        wanted = expert.out(gelu(expert.hidden(gelu(told)))).view(4, 4)
+        torch.testing.assert_close(advice[row, 1:], wanted)
+
+
+def test_its_advice_adds_and_turns_the_base_down() -> None:
+    base, add, share = torch.randn(3, 5, 2)
+    advice = torch.cat([add, share], dim=-1)
+    torch.testing.assert_close(base + corrected(base, advice), (1 - share) * base + add)
+
+
+@KINDS
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_error_of_rows_is_that_of_the_forecast(kind: str, missing: float) -> None:
+    """Single points, with the nodes around them alone, or whole frames: the same lesson."""
+    model, windows = expert_alone(kind)
+    if missing:
+        field = windows.fields[0]
+        mask = np.random.default_rng(0).random(field.values.shape) >= missing
+        mask[:, 17, 1] = False  # one of the points never observed one of its channels
+        windows = replace(windows, fields=(replace(field, mask=mask),))
+    rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
+    truth, seen = windows.targets(EVERY)
+    with torch.no_grad():
+        found = rows.error(model.expert)
+        forecast = ask(model, windows.inputs(EVERY), model.nodes)
+    wanted = masked_mae(forecast[:, :, POINTS], truth[:, :, POINTS], seen[:, :, POINTS])
+    torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=1e-5, atol=1e-5)
+    by_row = rows.base.unflatten(0, (len(EVERY), -1)).transpose(1, 2)
+    assert (by_row - forecast[:, :, POINTS]).abs().max() > 0.05  # the expert had its say
+
+
+@KINDS
+def test_a_silent_point_of_a_row_is_one_whose_values_are_hidden(kind: str) -> None:
+    model, windows = expert_alone(kind)
+    batch, (truth, seen) = windows.inputs(EVERY), windows.targets(EVERY)
+    observed = torch.ones_like(batch.frames, dtype=torch.bool)
+    observed[:, 17] = False
+    hidden = replace(batch, frames=batch.frames * observed, observed=observed)
+    rows = model.rows(windows, EVERY, model.nodes, np.array([17]), ~heard(points=1))
+    with torch.no_grad():
+        found, forecast = rows.error(model.expert), ask(model, hidden, model.nodes)[:, :, 17]
+    wanted = masked_mae(forecast, truth[:, :, 17], seen[:, :, 17])
+    torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=1e-4, atol=1e-4)
+
+
+@KINDS
+def test_a_point_without_a_past_never_reads_its_own(kind: str) -> None:
+    model, windows = expert_alone(kind)
+    field, point = windows.fields[0], np.array([17])
+    values = field.values.copy()
+    values[:, 17] += np.random.default_rng(0).normal(size=values[:, 17].shape)
+    other = replace(windows, fields=(replace(field, values=values),))
+    for silent, same in ((~heard(points=1), True), (heard(points=1), False)):
+        one, two = (
+            model.rows(part, EVERY, model.nodes, point, silent) for part in (windows, other)
+        )
+        assert torch.equal(one.sight.white, two.sight.white) is same
+        assert torch.equal(one.base, two.base) is same
+        assert torch.equal(one.sight.time, two.sight.time)
+
+
+def test_rows_taken_and_joined_are_the_rows() -> None:
+    model, windows = expert_alone("sphere")
+    rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
+    order = torch.randperm(len(rows))
+    again = Rows.joined([rows.take(order[:5]), rows.take(order[5:])]).take(order.argsort())
+    pairs = [(vars(part) | vars(part.sight)) for part in (rows, again)]
+    for name in (*vars(rows), *vars(rows.sight)):
+        assert name == "sight" or torch.equal(pairs[0][name], pairs[1][name]), name
+
+
+def test_between_leads_advice_is_interpolated_and_at_leads_exact() -> None:
+    model, windows = expert_alone("sphere")
+    base, expert, clock = model.base, model.expert, windows.clock
+    past = np.arange(30, 30 + clock.past)[None]
+    issue = windows.times[past[:, -1:]]
+
+    def at(leads: list[float]) -> torch.Tensor:
+        asked = issue + np.rint(np.array(leads) * clock.step).astype(np.int64)
+        return make_batch(windows.at, windows.times, past, asked, clock, False)
+
+    whole = at([0, *range(1, clock.horizon + 1)])
+    stencil = model.scene(model.nodes).links.stencil
+    with torch.no_grad():
+        look = base.look(whole, stencil)
+        advice = expert(model._sight(look, whole, stencil)).transpose(1, 2)
+        plain = base.forecast(look, whole)
+        wanted = plain + base.scale(look, whole) * corrected(plain, advice)
+    answer = ask(model, whole, model.nodes)
+    torch.testing.assert_close(answer, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(answer[:, 0], plain[:, 0])  # nothing to correct at the issue time
+    for lead in range(1, clock.horizon):
+        around = ask(model, at([lead - 1e-3, lead, lead + 1e-3]), model.nodes)
+        torch.testing.assert_close(around, wanted[:, [lead] * 3], rtol=0, atol=0.02)
+
+
+@KINDS
+def test_it_can_turn_the_base_off(kind: str) -> None:
+    model, windows = expert_alone(kind)
+    with torch.no_grad():
+        model.expert.out.weight.zero_()
+        told = torch.tensor([0.25, -0.5, 1.0, 1.0])  # towards these values; all of the base
+        model.expert.out.bias.copy_(told.repeat(windows.clock.horizon))
+        model.base.own_spread.fill_(1.0)
+        model.base.far_spread.fill_(1.0)
+    forecast = ask(model, with_gaps(windows.inputs(EVERY), 0.2), model.nodes)
+    torch.testing.assert_close(forecast, told[:2].expand(forecast.shape), rtol=0, atol=1e-5)
+
+
+def test_it_knows_the_sun_only_where_there_is_one() -> None:
+    """Seven knots of a horizon of three on the sphere; none on a plane, or unless wanted."""
+    for kind, wanted, settings in (
+        ("sphere", True, ()),
+        ("sphere", False, ("network.sun=false",)),
+        ("plane", False, ()),
+    ):
+        model, windows = expert_alone(kind, "data.horizon=3", *settings)
+        assert windows.clock.sunny is wanted
+        seen = model.rows(windows, EVERY, model.nodes, POINTS, heard()).sight.time
+        assert seen.shape[1] == 2 * windows.clock.features + 7 * wanted
+        if wanted:
+            sun = model.base.sun(windows.inputs(EVERY), model.scene(model.nodes).links.stencil)
+            torch.testing.assert_close(seen[:, -7:], sun[:, POINTS].flatten(0, 1))

@@ -1,0 +1,146 @@
+"""The school: decided by its seed, never a harm, and a help where no linear operator is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from contracts import fitted_run, small_field, small_points, small_task
+
+from stonet import school as school_module
+from stonet.clock import SECOND
+from stonet.expert import Rows
+from stonet.field import Field
+from stonet.model import STONetwork
+from stonet.school import School, _error
+from stonet.task import Task
+
+
+@pytest.fixture(autouse=True)
+def _many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small data have few rows; here these may be seen again and again."""
+    monkeypatch.setattr(school_module, "PASSES", 1000)
+
+
+def pupil(task: Task) -> STONetwork:
+    model = fitted_run(task).model
+    assert isinstance(model, STONetwork)
+    return model
+
+
+def school_of(task: Task, seed: int = 0, model: STONetwork | None = None) -> School:
+    return School(model or pupil(task), task.windows("train"), task.nodes, seed, 0.1)
+
+
+def content(rows: Rows) -> list:
+    parts = vars(rows) | vars(rows.sight)
+    return [value.tolist() for name, value in parts.items() if name != "sight"]
+
+
+def knowledge(model: STONetwork) -> dict[str, list]:
+    assert model.expert is not None
+    return {name: value.tolist() for name, value in model.expert.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return small_task(small_field("sphere"))
+
+
+def test_lessons_are_decided_by_seed_and_step(task: Task) -> None:
+    one, two, other = (school_of(task, seed) for seed in (0, 0, 1))
+    lessons = [one.lesson(step) for step in (3, 4)]
+    torch.rand(5)
+    assert content(two.lesson(4)) == content(lessons[1])
+    assert content(two.lesson(3)) == content(lessons[0]) != content(lessons[1])
+    assert content(other.lesson(3)) != content(lessons[0])
+
+
+def test_the_seed_decides_what_is_learned_and_the_global_generator_nothing(task: Task) -> None:
+    judges, learned = task.windows("validation"), []
+    for seed in (0, 0, 1):
+        model = pupil(task)
+        torch.manual_seed(len(learned))
+        before = torch.get_rng_state()
+        school_of(task, seed, model).teach(judges, 30)
+        assert torch.equal(torch.get_rng_state(), before)
+        learned.append(knowledge(model))
+    assert learned[0] == learned[1] != learned[2]
+
+
+def test_rows_are_of_every_kind(task: Task) -> None:
+    """Many windows and points, some of them silent, none of them without a target."""
+    rows = school_of(task).rows
+    assert len(torch.unique(rows.target[:, 0, 0])) > 0.3 * len(rows)
+    assert 0.05 < float((~rows.sight.has_past).float().mean()) < 0.2
+    assert rows.mask.all()
+
+
+def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> None:
+    school = school_of(task)
+    lesson = school.lesson(0)
+    dropped = lesson.sight.white == 0
+    assert float(dropped.float().mean()) == pytest.approx(school_module.DROPPED, abs=0.01)
+    chosen = np.random.default_rng((0, 0)).integers(len(school.rows), size=len(lesson))
+    whole = school.rows.take(torch.from_numpy(chosen))
+    kept = lesson.sight.white[~dropped] * (1 - school_module.DROPPED)
+    torch.testing.assert_close(kept, whole.sight.white[~dropped])
+    for name in ("base", "scale", "target", "mask"):
+        assert torch.equal(getattr(lesson, name), getattr(whole, name))
+    assert torch.equal(lesson.sight.time, whole.sight.time)
+    tests = school._rows(task.windows("validation"), 500)
+    assert (tests.sight.white != 0).all()
+
+
+def test_few_rows_are_not_learned_by_heart(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps are wanted, the rows are passed over a few times only."""
+    monkeypatch.setattr(school_module, "PASSES", 2)
+    school, taught = school_of(task), []
+    monkeypatch.setattr(school, "lesson", lambda step: taught.append(step) or school.rows)
+    school.teach(task.windows("validation"), 500)
+    assert len(taught) == -(-2 * len(school.rows) // school_module.LESSON) < 500
+
+
+@pytest.mark.parametrize("lr", [2e-3, 30.0])
+def test_it_never_leaves_the_expert_worse_on_its_judges(
+    task: Task, lr: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(school_module, "LR", lr)
+    model, judges = pupil(task), task.windows("validation")
+    school = school_of(task, model=model)
+    tests, before, untaught = school._rows(judges, 500), None, knowledge(model)
+    monkeypatch.setattr(school, "_rows", lambda windows, most: tests)
+    model.eval()
+    before = _error(tests, model)
+    school.teach(judges, 40)
+    model.eval()
+    assert _error(tests, model) <= before
+    if lr > 1:  # steps that only harm are as if never taken
+        assert knowledge(model) == untaught
+
+
+def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
+    model = pupil(task)
+    untaught = knowledge(model)
+    school_of(task, model=model).teach(task.windows("validation"), 0)
+    assert knowledge(model) == untaught
+
+
+def test_what_no_linear_operator_can_tell_is_learned() -> None:
+    """u -> 4 u (1 - u): uncorrelated with its past, and yet decided by it."""
+    points, frames = small_points("plane", 16), 300
+    values = np.empty((frames, 16, 1))
+    values[0] = np.random.default_rng(0).uniform(0.1, 0.9, (16, 1))
+    for t in range(1, frames):
+        values[t] = 4 * values[t - 1] * (1 - values[t - 1])
+    field = Field(
+        values.astype(np.float32), SECOND * np.arange(frames), points, ("u",), calendar=False
+    )
+    task = small_task(field, "data.past=2", "data.horizon=1", "network.expert=32")
+    model = pupil(task)
+    school = School(model, task.windows("train"), task.nodes, 0, 0.0)
+    tests = school._rows(task.windows("test"), 2000)
+    before = _error(tests, model.eval())
+    assert before > 0.8  # of a standard deviation: the base knows nothing
+    school.teach(task.windows("validation"), 300)
+    assert _error(tests, model.eval()) < 0.4 * before
