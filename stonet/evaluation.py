@@ -123,7 +123,8 @@ def answers(
     scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
     for chosen in in_batches(given, BATCH):
         with torch.inference_mode():
-            forecast = model(given.inputs(chosen), scene).forecast.double() * scale + shift
+            forecast = model(given.inputs(chosen), scene).forecast.double()
+        forecast = run.scaler.clip(forecast) * scale + shift  # whoever made it, within bounds
         yield Answer(chosen, forecast, *truth.targets(chosen))
 
 

@@ -18,6 +18,7 @@ from stonet.devices import backend_for, pick_device, sent
 from stonet.errors import StonetError, UsageError
 from stonet.feeding import ahead
 from stonet.loss import masked_loss
+from stonet.model import STONetwork
 from stonet.run import Run
 from stonet.task import Task
 from stonet.training import Trainer
@@ -68,6 +69,21 @@ def test_a_batch_and_a_scene_move_whole() -> None:
     assert {t.dtype for t in tensors(scene.graph) if t.is_floating_point()} == {torch.float32}
     graph = model.scene(task.nodes).graph
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
+
+
+def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
+    """They are made in the host's memory, wherever the lesson is."""
+    task = small_task(small_field("sphere", 2))
+    model = fitted_run(task).model
+    assert isinstance(model, STONetwork) and model.expert is not None
+    points, silent = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
+    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, silent)
+    moved = rows.to(META)
+    assert {t.device.type for t in tensors(moved)} == {"meta"}
+    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 7
+    total, count = moved.error(model.expert.to(META))
+    (total / count).backward()
+    assert all(p.grad is not None for p in model.expert.parameters())
 
 
 def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

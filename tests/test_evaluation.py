@@ -152,13 +152,15 @@ def test_a_perfect_forecast_has_no_error_and_a_shifted_one_its_shift(run, task) 
 def test_no_forecast_goes_beyond_the_bounds_of_the_data(run, task) -> None:
     """Whoever makes it: far below the zeros that the data return to, it counts as zero."""
     assert task.scaler.low == (0.0, 0.0) and task.scaler.high == (None, None)
-    records = evaluate(replace(run, model=Oracle(task, wrong=-1e4)), task)
+    records = evaluate(run, task, models={"low": Oracle(task, wrong=-1e4)})
     windows = task.windows("test", task.clock.horizon)
     truth, seen = windows.targets(np.arange(len(windows)))
     for c, channel in enumerate(run.channels):
         values = truth[..., c] * task.scaler.std[c] + task.scaler.mean[c]
         wanted = values[seen[..., c]].mean()
-        found = find(records, points="seen", channel=channel, lead="all", metric="bias")
+        found = find(
+            records, model="low", points="seen", channel=channel, lead="all", metric="bias"
+        )
         assert found == pytest.approx(-float(wanted), rel=1e-4)
 
 

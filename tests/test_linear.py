@@ -342,9 +342,12 @@ def nearest(queries: Points, nodes: Points, count: int) -> np.ndarray:
 
 
 def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> None:
-    base = fitted(windows(wandering(400, 1)), windows(wandering(150, 2)))
+    """Waves that six values tell exactly: by differences, which magnify what is filled wrongly."""
+    t, (a, b) = np.arange(700)[:, None, None], noise(2, 12, 1)
+    values = a * np.sin(0.5 * t) + b * np.cos(0.2 * t + 1) + 0.01 * noise(700, 12, 1)
+    base = fitted(windows(values[:400]), windows(values[400:550]))
     assert base.usual == 0
-    test = windows(wandering(300, 3))
+    test = windows(values[550:])
     chosen = np.arange(len(test))
     stencil = single(make_stencil(POINTS, POINTS, float(base.spacing)))
     truth = test.targets(chosen)[0]
@@ -355,4 +358,4 @@ def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> 
         float((base.forecast(seen, batch) - truth).abs().mean())
         for seen in (look, replace(look, torn=None))
     )
-    assert torn < 0.95 * whole
+    assert torn < 0.8 * whole

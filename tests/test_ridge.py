@@ -131,3 +131,14 @@ def test_directions_below_the_ridge_stay_small() -> None:
     z = x @ moments((x, y)).whitening(1e-6, width=COLUMNS - 1)
     spread = z.std(0)
     assert spread[-1] < 0.01 and (spread[:-1] > 0.9).all()
+
+
+def test_blurred_sums_are_those_of_columns_with_errors_of_their_own() -> None:
+    """In the mean over many errors, which have nothing to do with anything else."""
+    x, y = rows(0)
+    noise = np.array([0.5, 2.0, 0.0, 0.1, 0.0])
+    errors = np.random.default_rng(1).normal(size=(4000, *x.shape)) * np.sqrt(noise)
+    wanted = np.mean([(x + e).T @ (x + e) for e in errors], axis=0)
+    blurred = moments((x, y)).blurred(noise)
+    np.testing.assert_allclose(blurred.xx[0], wanted, atol=0.01 * len(x))
+    np.testing.assert_array_equal(blurred.xy, moments((x, y)).xy)

@@ -1,4 +1,4 @@
-"""Training minimises the paper's loss, its seed decides it, and an interruption is no event.
+"""The seed decides a training, it keeps what was best, and an interruption is no event.
 
 What real processes do (SIGKILL, torchrun) is in test_training_processes.py.
 """
@@ -22,9 +22,9 @@ from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.estimator import fit_run
 from stonet.feeding import hide_sensors
 from stonet.field import Dataset
-from stonet.forecaster import Output
 from stonet.loss import masked_loss
 from stonet.run import Run
+from stonet.school import School
 from stonet.state import State
 from stonet.task import Task
 from stonet.training import Progress, Trainer, learning_rate
@@ -67,41 +67,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     fit(quick(), folder)
     return folder
-
-
-# The loss
-
-
-def test_the_loss_is_the_papers_formula_over_observed_values() -> None:
-    windows = Task.of(small_dataset(), quick()).windows("train")
-    chosen = np.array([3, 4, 5, 20])
-    batch, (target, mask) = windows.inputs(chosen), windows.targets(chosen)
-    assert len(batch.frames) < batch.past.numel() and not mask.all()  # shared frames, and gaps
-    output = Output(torch.randn_like(target), torch.randn_like(batch.frames))
-    assert output.reconstruction is not None
-    inputs, outputs = [], []
-    values, observed = windows.at(np.arange(len(windows.times)))
-    for window, start in enumerate(windows.starts[chosen]):
-        for lag in range(6):
-            error = output.reconstruction[batch.past[window, lag]] - values[start + lag]
-            inputs += error[observed[start + lag]].abs().tolist()
-        for lead in range(4):
-            error = output.forecast[window, lead] - values[start + 6 + lead]
-            outputs += error[observed[start + 6 + lead]].abs().tolist()
-    loss, value = masked_loss(output, batch, target, mask, alpha=0.3)
-    assert float(value) == pytest.approx(0.3 * np.mean(inputs) + np.mean(outputs), rel=1e-6)
-    assert float(loss) == float(value)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_the_reconstruction_is_learned_only_where_it_has_weight(alpha: float) -> None:
-    windows = Task.of(small_dataset(), quick()).windows("train")
-    chosen = np.arange(2)
-    batch, (target, mask) = windows.inputs(chosen), windows.targets(chosen)
-    again = torch.zeros_like(batch.frames, requires_grad=True)
-    ahead = torch.zeros_like(target, requires_grad=True)
-    masked_loss(Output(ahead, again), batch, target, mask, alpha)[0].backward()
-    assert ahead.grad is not None and (again.grad is not None) == bool(alpha)
 
 
 # What decides a training
@@ -160,6 +125,23 @@ def test_every_epoch_has_all_its_batches_whatever_their_size() -> None:
                 assert len(trainer.windows.order(batch, length, 0, epoch)) >= trainer.per_epoch > 0
 
 
+def test_a_step_learns_from_its_own_rows() -> None:
+    task = Task.of(small_dataset(), quick())
+    trainer = Trainer(Run.untrained(task), task)
+    trainer.prepare()
+    school = trainer.feed.school
+    assert school is not None
+    for step in (0, 4):
+        rows = trainer.feed.meal(step).lesson.rows
+        assert rows is not None
+        assert torch.equal(rows.sight.white, school.lesson(step).sight.white)
+    plain = Trainer(
+        Run.untrained(bare := Task.of(small_dataset(), quick("network.expert=0"))), bare
+    )
+    plain.prepare()
+    assert plain.feed.meal(0).lesson.rows is None
+
+
 def test_hidden_sensors_are_keyed_by_seed_and_step() -> None:
     batch = Task.of(small_dataset(), quick()).windows("train").inputs(np.arange(4))
     assert batch.observed is not None
@@ -195,9 +177,10 @@ def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     real = torch.optim.Adam.step
 
     def step(self: torch.optim.Adam, closure: None = None) -> None:
-        group = self.param_groups[0]
-        norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
-        taken.append((group["lr"], math.hypot(*norms)))
+        if type(self) is torch.optim.Adam:  # the school has its own, which is derived
+            group = self.param_groups[0]
+            norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
+            taken.append((group["lr"], math.hypot(*norms)))
         real(self, closure)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step)
@@ -333,6 +316,8 @@ def test_ctrl_c_where_nothing_whole_could_be_saved_goes_back_to_the_last_state(
 
     def interrupted(*arguments: object) -> object:
         result = real(*arguments)  # weights have changed, the counter has not
+        if isinstance(arguments[0], torch.optim.AdamW):  # the school's
+            return result
         if next(calls) == (2 if "step" in place else 1):
             raise KeyboardInterrupt
         return result
@@ -342,6 +327,20 @@ def test_ctrl_c_where_nothing_whole_could_be_saved_goes_back_to_the_last_state(
         fit(quick(), tmp_path / "run")
     _, document = unpack(saved(tmp_path / "run"), "state")
     assert document["state"]["step"] == (2 if "step" in place else 3)
+    fit(quick(), tmp_path / "run", resume=True)
+    assert saved(tmp_path / "run") == saved(whole)
+
+
+def test_ctrl_c_in_school_is_no_event_either(tmp_path: Path, whole: Path) -> None:
+    """Nothing is saved, so resuming is starting again."""
+
+    def interrupted(self: School, step: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(School, "lesson", interrupted)
+        fit(quick(), tmp_path / "run")
+    assert not list(RunFolder(tmp_path / "run").states())
     fit(quick(), tmp_path / "run", resume=True)
     assert saved(tmp_path / "run") == saved(whole)
 

@@ -103,7 +103,8 @@ def answer(trained: Trained, batch: Batch, scene: object) -> Float64[Tensor, "..
     run = trained.run
     scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
     with torch.inference_mode():
-        return run.model(batch, scene).forecast.double() * scale + shift
+        forecast = run.model(batch, scene).forecast.double()
+    return run.scaler.clip(forecast) * scale + shift
 
 
 def coarser(dataset: Dataset, every: int) -> Dataset:
