@@ -121,6 +121,10 @@ class Forecaster(nn.Module, ABC):
         """Points of the scene out of every radius, served by their nearest neighbour instead."""
         return 0
 
+    def schooled(self) -> list[nn.Parameter]:
+        """Those that have learned before the training, and are changed gently by it."""
+        return []
+
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve what needs no gradient, before training starts; most models have no such thing."""
         return None

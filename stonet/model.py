@@ -255,6 +255,9 @@ class STONetwork(Forecaster):
         links: QueryLinks = scene.links
         return graph.multipole.isolated + links.decoder.neighbours.isolated
 
+    def schooled(self) -> list[nn.Parameter]:
+        return [] if self.expert is None else list(self.expert.parameters())
+
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
             self.base.fit(train, validation, nodes)

@@ -19,6 +19,7 @@ MOST_ROWS = 150_000  # kept in memory
 TEST_ROWS = 20_000
 AT_ONCE = 512  # windows read together, at as many points as make up
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
+CLEARLY = 0.99  # of the base's error: what counts as less
 PASSES = 5  # over the rows at most: few rows are soon known by heart
 LESSON = 1024  # rows of a step
 DROPPED = 0.1  # share of their regressors
@@ -44,12 +45,15 @@ class School:
         return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
 
     def teach(self, judges: Windows, steps: int) -> None:
-        """Leaves the expert as it was when it erred least on the judges' rows."""
+        """Leaves the expert as it was when it erred least on the judges' rows.
+
+        Unless this is clearly less than the base alone: else it stays as it came, without advice.
+        """
         steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
-        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS)
+        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS, harder=False)
         assert expert is not None
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
-        best, kept = _error(tests, self.model), copy.deepcopy(expert.state_dict())
+        best, kept = CLEARLY * _error(tests, self.model), copy.deepcopy(expert.state_dict())
         for step in range(steps):
             tell(step, steps)
             for group in optimiser.param_groups:
@@ -65,7 +69,8 @@ class School:
                     best, kept = error, copy.deepcopy(expert.state_dict())
         expert.load_state_dict(kept)
 
-    def _rows(self, windows: Windows, most: int) -> Rows:
+    def _rows(self, windows: Windows, most: int, harder: bool = True) -> Rows:
+        """Groups of windows at a few points; `harder`: some without a past, some with gaps."""
         draw = np.random.default_rng((self.seed, len(windows), most))
         count = min(AT_ONCE, len(windows))
         few = min(max(1, 2 * AT_ONCE // count), len(self.nodes))
@@ -75,8 +80,9 @@ class School:
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = np.sort(draw.choice(len(self.nodes), few, replace=False))
-            silent = torch.from_numpy(draw.random((count, few)) < self.outage)
-            gaps = float(draw.uniform(0, MOST_GAPS)) if number % TORN == TORN - 1 else 0.0
+            silent = torch.from_numpy(draw.random((count, few)) < self.outage * harder)
+            torn = harder and number % TORN == TORN - 1
+            gaps = float(draw.uniform(0, MOST_GAPS)) if torn else 0.0
             parts.append(self.model.rows(windows, chosen, self.nodes, points, silent, gaps))
         return Rows.joined(parts)
 

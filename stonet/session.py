@@ -135,7 +135,7 @@ def windows_of(batch: Batch, chosen: slice) -> Batch:
         name: value if len(value) == 1 else value[chosen]
         for name, value in (("lag", batch.lag), ("lead", batch.lead))
     }
-    own = ("past", "future_time", "issue_time", "hour")
+    own = ("past", "future_time", "issue_time", "hour", *(() if batch.sun is None else ("sun",)))
     rows |= {name: getattr(batch, name)[chosen] for name in own}
     return replace(batch, **rows, host=None)
 

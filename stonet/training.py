@@ -35,6 +35,7 @@ from stonet.tiles import Tiles
 from stonet.windows import in_batches
 
 LATE = 20  # steps after which a GPU is asked how they went; a processor knows at once
+GENTLE = 0.1  # of the learning rate, for what has been to school
 MAX_BAD_STEPS = 3  # non-finite losses in a row before giving up
 
 
@@ -74,7 +75,13 @@ class Trainer:
         self.lr = self.config.lr or self.model.lr
         self.optimiser = None
         if self.parameters:  # fused: it can leave a step out without asking the host
-            self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, fused=True)
+            gentle = {id(p) for p in self.model.schooled()}
+            groups = (
+                {"params": [p for p in self.parameters if (id(p) in gentle) == slow], "slow": slow}
+                for slow in (False, True)
+            )
+            some = [group for group in groups if group["params"]]
+            self.optimiser = torch.optim.Adam(some, lr=self.lr, fused=True)
         self.network: nn.Module = self.model  # or what shares its gradients with other processes
         self.best = self._weights()
         self.whole = False  # whether weights, optimiser and state belong to the same step
@@ -146,8 +153,9 @@ class Trainer:
         """One update of the weights."""
         state, config, optimiser = self.state, self.config, self.optimiser
         assert optimiser is not None  # there is something to train
+        lr = self.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
         for group in optimiser.param_groups:
-            group["lr"] = self.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
+            group["lr"] = lr * (GENTLE if group["slow"] else 1.0)
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
         with autocast(config.precision, self.device):

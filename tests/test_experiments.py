@@ -224,7 +224,7 @@ def test_a_task_holds_points_out_only_where_they_are_asked_for() -> None:
 def test_wishes_change_the_efforts_name() -> None:
     small = effort_of("small")
     assert small.changed() == small and small.name == "small"
-    assert small.changed(minutes=0.75) == small
+    assert small.changed(minutes=small.training.minutes) == small
     assert small.changed(minutes=2.0).name == "small-changed"
     assert small.changed(settings=("train.lr=1",)).name == "small-changed"
     with pytest.raises(UsageError, match="Choose one of: full, small, smoke"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ from stonet import __version__
 from stonet.checkpoint import RunFolder, pack, unpack
 from stonet.errors import ModelFileError, UsageError
 from stonet.estimator import fit_run
+from stonet.field import Dataset
 from stonet.inference import forecast
 from stonet.run import Run, versions
+from stonet.scaling import Scaler
 from stonet.task import Task
 
 Files = dict[str, bytes]
@@ -40,6 +43,21 @@ def test_what_is_loaded_forecasts_as_what_was_saved(model: str, tmp_path: Path) 
     assert np.isfinite(got.values).all() and got.units == ("degC",)
     same = ("config", "clock", "scaler", "nodes", "channels", "units", "dataset")
     assert all(getattr(loaded, name) == getattr(run, name) for name in same)
+
+
+def test_bounds_are_saved_and_forecasts_keep_them(tmp_path: Path) -> None:
+    """Frost is cut off at 9.5 degrees here; what is above has no bound."""
+    field = small_field()
+    field = replace(field, values=np.maximum(field.values, np.float32(9.5)))
+    task = Task.of(Dataset((field,), "small"), quick("network.base=ridge"))
+    run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.scaler == run.scaler
+    assert loaded.scaler.low == (9.5,) and loaded.scaler.high == (None,)
+    lowest = forecast(loaded, field.between(0, 40)).values.min()
+    assert lowest == np.float32(9.5)  # reached, as in the data
+    free = replace(loaded, scaler=Scaler(run.scaler.mean, run.scaler.std))
+    assert forecast(free, field.between(0, 40)).values.min() != lowest
 
 
 def test_a_run_without_training_is_decided_by_its_seed() -> None:

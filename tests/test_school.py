@@ -75,7 +75,7 @@ def test_the_seed_decides_what_is_learned_and_the_global_generator_nothing(chaos
         model = pupil(chaos)
         torch.manual_seed(len(learned))
         before = torch.get_rng_state()
-        school_of(chaos, seed, model).teach(judges, 30)
+        school_of(chaos, seed, model).teach(judges, 100)
         assert torch.equal(torch.get_rng_state(), before)
         learned.append(knowledge(model))
     assert learned[0] == learned[1] != learned[2]
@@ -123,12 +123,31 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
     model, judges = pupil(task), task.windows("validation")
     school = school_of(task, model=model)
     tests, untaught = school._rows(judges, 500), knowledge(model)
-    monkeypatch.setattr(school, "_rows", lambda windows, most: tests)
+    monkeypatch.setattr(school, "_rows", lambda *asked, **how: tests)
     before = _error(tests, model)
     school.teach(judges, 40)
     assert _error(tests, model) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
+
+
+@pytest.mark.parametrize("clearly", [0.0, 1.0])
+def test_only_a_clear_gain_is_kept(
+    chaos: Task, clearly: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an error that cannot become nothing, 0 of it is never reached; less than all of it is."""
+    monkeypatch.setattr(school_module, "CLEARLY", clearly)
+    model = pupil(chaos)
+    untaught = knowledge(model)
+    school_of(chaos, model=model).teach(chaos.windows("validation"), 60)
+    assert (knowledge(model) == untaught) is (clearly == 0)
+
+
+def test_judges_have_no_outages_and_no_gaps_of_ours(task: Task) -> None:
+    school, judges = school_of(task), task.windows("validation")
+    plain = school._rows(judges, 500, harder=False)
+    assert plain.sight.has_past.all()
+    assert not school._rows(judges, 500).sight.has_past.all()
 
 
 def test_without_a_lesson_nothing_is_learned(task: Task) -> None:

@@ -142,6 +142,17 @@ def test_a_step_learns_from_its_own_rows() -> None:
     assert plain.feed.meal(0).lesson.rows is None
 
 
+def test_what_has_been_to_school_is_changed_gently_and_all_is_trained() -> None:
+    task = Task.of(small_dataset(), quick())
+    run = Run.untrained(task)
+    optimiser = Trainer(run, task).optimiser
+    assert optimiser is not None
+    fast, slow = ({id(p) for p in group["params"]} for group in optimiser.param_groups)
+    named = dict(run.model.named_parameters())
+    assert slow == {id(p) for name, p in named.items() if name.startswith("expert.")}
+    assert not fast & slow and fast | slow == {id(p) for p in named.values()}
+
+
 def test_hidden_sensors_are_keyed_by_seed_and_step() -> None:
     batch = Task.of(small_dataset(), quick()).windows("train").inputs(np.arange(4))
     assert batch.observed is not None
@@ -178,9 +189,11 @@ def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
 
     def step(self: torch.optim.Adam, closure: None = None) -> None:
         if type(self) is torch.optim.Adam:  # the school has its own, which is derived
-            group = self.param_groups[0]
-            norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
-            taken.append((group["lr"], math.hypot(*norms)))
+            fast, slow = self.param_groups
+            assert slow["lr"] == training.GENTLE * fast["lr"]  # for what has been to school
+            both = (*fast["params"], *slow["params"])
+            norms = [float(p.grad.norm()) for p in both if p.grad is not None]
+            taken.append((fast["lr"], math.hypot(*norms)))
         real(self, closure)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step)

@@ -3,12 +3,13 @@ r"""What a training step costs, on paper: the growth in every size, beside measu
     seconds = a * operations + b * numbers moved + c
 
 with (N points, K neighbours, d latent, m hidden, r rank, L layers, F distinct frames and B windows
-in a batch, n seen by the network and n' out, G groups of regressors, w whitened, h local)
+in a batch, n seen by the network and n' out, G groups of regressors at the 12 newest steps
+and one before, w whitened, h hidden of the expert, C channels)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
                    + B N n n' d r  +  B N n' r d          time kernel, map
-                   + B N (2 w h + h^2 + h r) ]            local term
-    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (all steps in) G K'
+                   + B N (2 w h + h^2 + 2 h C n') ]       expert
+    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + older) K'
 
 a, b and c are fitted to all measured steps at once: three numbers for all sizes.
 """
@@ -21,7 +22,7 @@ from stonet.benchmarks.measure import Record, Watch, alternate, empty_record
 from stonet.benchmarks.tasks import WEATHER, weather
 from stonet.benchmarks.training import stepper
 from stonet.config import Config, load_config
-from stonet.linear import WHITENED
+from stonet.linear import CLOSE, WHITENED
 from stonet.stencil import GROUPS, NEAREST
 
 LEVELS = 9 / 4  # targets of an encoder layer over points: 1 within, 1/2 upwards, 3/4 downwards
@@ -49,17 +50,19 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     seen = min(network.sees or past, past)
     frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
-    white = min(WHITENED, past * (1 + GROUPS))
+    close = min(CLOSE, past)
+    regressors = 2 * past + (GROUPS - 1) * close + network.sun * (2 * horizon + 1)
+    white = min(WHITENED, regressors)
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
         targets * (degree * m * d + m * d**2 + d**2)
         + asked * horizon * r * d * (seen + 1)
-        + asked * (2 * white * h + h**2 + h * r)
+        + asked * (2 * white * h + h**2 + 2 * h * horizon)  # one channel
     )
     moved = (
         targets * degree * (2 * m + 2 * d)
         + asked * horizon * r * (graph.decoder_degree + 8)
-        + 2 * asked * past * GROUPS * NEAREST
+        + 2 * asked * (close * GROUPS + past - close) * NEAREST
     )
     return operations, moved
 
