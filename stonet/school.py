@@ -47,7 +47,7 @@ class School:
     def teach(self, judges: Windows, steps: int) -> None:
         """Leaves the expert as it was when it erred least on the judges' rows.
 
-        Unless this is clearly less than the base alone: else it stays as it came, without advice.
+        If that is not clearly less than the base alone errs, it stays as it came: without advice.
         """
         steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
         expert, tests = self.model.expert, self._rows(judges, TEST_ROWS, harder=False)
