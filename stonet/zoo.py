@@ -37,6 +37,7 @@ MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
     "tgcn": TGCN,
 }
 FLOORS = ("persistence", "daily", "climatology", "linear")  # which every model must beat
+RIVALS = tuple(name for name in MODELS if name != "stonet" and name not in FLOORS)
 
 
 def build_model(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:

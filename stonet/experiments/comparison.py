@@ -21,11 +21,10 @@ from stonet.experiments.portraits import draw_all, draw_curves, draw_maps
 from stonet.experiments.scores import errors_of, hourly
 from stonet.field import Dataset
 from stonet.significance import paired_block_bootstrap
-from stonet.zoo import FLOORS, MODELS
+from stonet.zoo import FLOORS, RIVALS
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"
-RIVALS = tuple(name for name in MODELS if name != "stonet" and name not in FLOORS)
 BASED = tuple(f"{name}+base" for name in RIVALS)
 LABELS = (OURS, PAPER, *RIVALS, *BASED, *FLOORS)
 GROUPS = {"all": LABELS, "rivals": RIVALS, "base": BASED, "floors": FLOORS}

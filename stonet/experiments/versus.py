@@ -9,12 +9,12 @@ from stonet.experiments import comparison, paper
 from stonet.experiments.cells import Result
 from stonet.experiments.markdown import DASH, grid, heads, percent, shown
 from stonet.experiments.tasks import task_of
-from stonet.zoo import FLOORS
+from stonet.zoo import FLOORS, RIVALS
 
 Line = dict[str, Any]
 ORDER = (
     *FLOORS,
-    *comparison.RIVALS,
+    *RIVALS,
     *comparison.BASED,
     comparison.PAPER,
     comparison.OURS,
@@ -104,7 +104,7 @@ def _whose(by: dict[tuple[str, str], Line], task: str) -> list[str]:
         return f"{shown(min(known)[0], task)} ({min(known)[1]})" if known else DASH
 
     linear, ours = (by.get((task, m), {}).get("mae") for m in ("linear", comparison.OURS))
-    rivals, based = best(comparison.RIVALS), best(comparison.BASED)
+    rivals, based = best(RIVALS), best(comparison.BASED)
     return [task, shown(linear, task), rivals, based, shown(ours, task)]
 
 
