@@ -22,7 +22,7 @@ demo: $(VENV)/.runtime  ## install what is needed, then simulate, train, score a
 	$(BIN)/stonet demo $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.dev  ## run the proofs that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)

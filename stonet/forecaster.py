@@ -121,6 +121,10 @@ class Forecaster(nn.Module, ABC):
         """Points of the scene out of every radius, served by their nearest neighbour instead."""
         return 0
 
+    def school(self, windows: Windows, nodes: Points, seed: int, outage: float) -> Any:
+        """Where it learns from single points before all else; most models have no such thing."""
+        return None
+
     def schooled(self) -> list[nn.Parameter]:
         """Those that have learned before the training, and are changed gently by it."""
         return []

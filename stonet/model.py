@@ -36,6 +36,7 @@ from stonet.multipole import (
 )
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.regular import between_leads
+from stonet.school import School
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows, hide_values
 
@@ -254,6 +255,9 @@ class STONetwork(Forecaster):
         graph: NodeGraph = scene.graph
         links: QueryLinks = scene.links
         return graph.multipole.isolated + links.decoder.neighbours.isolated
+
+    def school(self, windows: Windows, nodes: Points, seed: int, outage: float) -> School | None:
+        return None if self.expert is None else School(self, windows, nodes, seed, outage)
 
     def schooled(self) -> list[nn.Parameter]:
         return [] if self.expert is None else list(self.expert.parameters())

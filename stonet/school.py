@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
 
-from stonet.expert import Rows
+from stonet.expert import Expert, Rows
 from stonet.geometry import Points
-from stonet.model import STONetwork
 from stonet.progress import tell
 from stonet.windows import Windows
 
@@ -27,11 +29,28 @@ LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 2e-3, 1e-4, 30
 
 
+@runtime_checkable
+class Pupil(Protocol):
+    """A model that has an expert, and can tell what it sees at single points."""
+
+    expert: Expert | None
+
+    def rows(
+        self,
+        windows: Windows,
+        chosen: Int64[np.ndarray, " window"],
+        nodes: Points,
+        points: Int64[np.ndarray, " point"],
+        silent: Bool[Tensor, "window point"],
+        gaps: float = 0.0,
+    ) -> Rows: ...
+
+
 class School:
     """Rows of the training windows, from which the expert learns."""
 
     def __init__(
-        self, model: STONetwork, windows: Windows, nodes: Points, seed: int, outage: float
+        self, model: Pupil, windows: Windows, nodes: Points, seed: int, outage: float
     ) -> None:
         self.model, self.nodes, self.seed, self.outage = model, nodes, seed, outage
         self.rows = self._rows(windows, MOST_ROWS)
@@ -88,7 +107,7 @@ class School:
 
 
 @torch.no_grad()
-def _error(rows: Rows, model: STONetwork) -> float:
+def _error(rows: Rows, model: Pupil) -> float:
     assert model.expert is not None
     total, count = rows.error(model.expert)
     return float(total / count.clamp(min=1))

@@ -26,7 +26,6 @@ from stonet.errors import DataError, StonetError, UsageError
 from stonet.feeding import Feed, Meal, ahead, on_tile
 from stonet.forecaster import masked_mae
 from stonet.loss import masked_loss
-from stonet.model import STONetwork
 from stonet.run import Run
 from stonet.school import School
 from stonet.state import State, Weights, freeze, newest_sound, thaw
@@ -251,10 +250,10 @@ class Trainer:
 
     def _open_school(self) -> School | None:
         """Rows for the expert, if the model has one, in the host's memory."""
-        model, config, feed = self.model, self.config, self.feed
-        if feed.school is None and isinstance(model, STONetwork) and model.expert is not None:
+        config, feed = self.config, self.feed
+        if feed.school is None:
             outage = config.outage or 0.0
-            feed.school = School(model, self.windows, self.nodes, config.seed, outage)
+            feed.school = self.model.school(self.windows, self.nodes, config.seed, outage)
         return feed.school
 
     def _check_windows(self) -> None:

@@ -58,6 +58,8 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     tables = EMPTY | {
         "comparison": [
             line | {"mae": 0.8, "improvement": 20.0, "p": 0.2},
+            {"dataset": "wave", "model": "stgcn", "mae": 1.6},
+            {"dataset": "wave", "model": "linear", "mae": 1.0},
             {"dataset": "wave", "model": "stgcn+base", "mae": 1.0},
             {"dataset": "wave", "model": "tgcn+base", "mae": 2.0},
         ],
@@ -81,7 +83,7 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     }
     claims = claims_of(tables, ("wave",), 1)
     found = [claim.values.get("wave") for claim in claims]
-    assert found == pytest.approx([20.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0])
+    assert found == pytest.approx([20.0, 50.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0])
     assert "significant (p < 0.05) but on wave" in claims[0].paragraph()
     assert {claim.verdict for claim in claims_of(EMPTY, ("wave",), 1)} == {"not measured"}
 

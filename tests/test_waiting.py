@@ -77,7 +77,7 @@ class Unmoved:
     """An optimiser that only counts: Adam's own step is PyTorch's matter."""
 
     def __init__(self) -> None:
-        self.param_groups: list[dict[str, Any]] = [{}]
+        self.param_groups: list[dict[str, Any]] = [{"slow": False}]
         self.steps = 0
 
     def zero_grad(self, set_to_none: bool) -> None:
