@@ -120,12 +120,10 @@ def answers(
 ) -> Iterator[Answer]:
     """The model's answers to all windows, some at a time; `truth` is raw, `given` normalised."""
     model.eval()
-    scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
     for chosen in in_batches(given, BATCH):
         with torch.inference_mode():
-            forecast = model(given.inputs(chosen), scene).forecast.double()
-        forecast = run.scaler.clip(forecast) * scale + shift  # whoever made it, within bounds
-        yield Answer(chosen, forecast, *truth.targets(chosen))
+            forecast = model(given.inputs(chosen), scene).forecast
+        yield Answer(chosen, run.scaler.in_units(forecast), *truth.targets(chosen))
 
 
 def empty_statistics(run: Run) -> Statistics:

@@ -10,7 +10,8 @@ sees more different weather than a step of the whole network, whose points are a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -84,9 +85,20 @@ class Rows:
         return len(self.base)
 
     def take(self, index: Tensor) -> Rows:
-        sight = Sight(*(part[index] for part in vars(self.sight).values()))
-        rest = {k: v[index] for k, v in vars(self).items() if k != "sight"}
-        return replace(self, sight=sight, **rest)
+        return self._each(lambda part: part[index])
+
+    def to(self, device: torch.device) -> Rows:
+        return self._each(lambda part: sent(part, device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        sight = Sight(*map(change, vars(self.sight).values()))
+        return Rows(sight, *map(change, (self.base, self.scale, self.target, self.mask)))
+
+    @staticmethod
+    def joined(parts: list[Rows]) -> Rows:
+        sight = Sight(*map(torch.cat, zip(*(vars(p.sight).values() for p in parts), strict=True)))
+        rest = zip(*((p.base, p.scale, p.target, p.mask) for p in parts), strict=True)
+        return Rows(sight, *map(torch.cat, rest))
 
     def error(self, expert: Expert) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The sum of |error| with the expert's advice, and how many values it is made of."""
@@ -94,19 +106,3 @@ class Rows:
         forecast = self.base + self.scale * corrected(self.base, advice)
         error = torch.where(self.mask, forecast - self.target, 0.0).abs()
         return error.sum(), self.mask.sum().to(error.dtype)
-
-    def to(self, device: torch.device) -> Rows:
-        sight = Sight(*(sent(part, device) for part in vars(self.sight).values()))
-        rest = {k: sent(v, device) for k, v in vars(self).items() if k != "sight"}
-        return Rows(sight, **rest)
-
-    @staticmethod
-    def joined(parts: list[Rows]) -> Rows:
-        sights = [vars(part.sight).values() for part in parts]
-        sight = Sight(*(torch.cat(same) for same in zip(*sights, strict=True)))
-        rest = {
-            k: torch.cat([getattr(part, k) for part in parts])
-            for k in vars(parts[0])
-            if k != "sight"
-        }
-        return Rows(sight, **rest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from stonet.errors import DataError
@@ -75,6 +75,11 @@ class Scaler:
             return values
         low, high = (bound.astype(np.float32) for bound in self._bounds)
         return np.clip(values, low, high)
+
+    def in_units(self, values: Float[Tensor, "... channel"]) -> Float64[Tensor, "... channel"]:
+        """As `denormalise`, for scores: in float64."""
+        scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (self.std, self.mean))
+        return self.clip(values.double()) * scale + shift
 
     def clip(self, values: Float[Tensor, "... channel"]) -> Float[Tensor, "... channel"]:
         """Normalised values within the same bounds."""

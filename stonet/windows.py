@@ -35,6 +35,7 @@ class Silence:
     """Which nodes have no value at all in a window: what decides how their gaps are dealt with."""
 
     some: bool  # there are such nodes
+    gaps: bool  # others lack some of their values only
     same_channels: bool  # they are silent in all channels or in none
     same_windows: tuple[bool, ...]  # they are the same in every window, for each channel
 
@@ -89,7 +90,7 @@ class Batch:
         odd = lag.shape[1] != past or bool(((lag - torch.arange(1 - past, 1)).abs() >= 1e-3).any())
         if odd:
             return self.frames.new_ones(len(self.past), self.frames.shape[1])
-        if self.observed is None:
+        if self.observed is None or not self.silence.gaps:
             return None
         missing = ~self.observed[self.past] & self.known[:, None]
         return missing.to(self.frames.dtype).mean((1, 3))
@@ -100,10 +101,11 @@ class Batch:
         if self.host is not None:
             return self.host.silence
         if self.observed is None:
-            return Silence(False, True, (True,) * self.frames.shape[2])
+            return Silence(False, False, True, (True,) * self.frames.shape[2])
         known = self.known
         return Silence(
             some=not bool(known.all()),
+            gaps=bool((self.observed[self.past] != known[:, None]).any()),
             same_channels=bool((known == known[..., :1]).all()),
             same_windows=tuple((known == known[:1]).flatten(0, 1).all(0).tolist()),
         )
@@ -209,15 +211,15 @@ class Windows:
         """At most that many windows, evenly spread."""
         if len(self) <= most:
             return self
-        chosen = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        labels = None if self.labels is None else self.labels[chosen]
-        return replace(self, starts=self.starts[chosen], labels=labels)
+        return self._only(np.linspace(0, len(self) - 1, most).round().astype(np.int64))
 
     def draw(self, most: int) -> Windows:
         """At most that many windows, at random: an even spread may meet few hours of the day."""
         if len(self) <= most:
             return self
-        chosen = np.sort(np.random.default_rng(most).permutation(len(self))[:most])
+        return self._only(np.sort(np.random.default_rng(most).permutation(len(self))[:most]))
+
+    def _only(self, chosen: Int64[np.ndarray, " chosen"]) -> Windows:
         labels = None if self.labels is None else self.labels[chosen]
         return replace(self, starts=self.starts[chosen], labels=labels)
 

@@ -101,10 +101,8 @@ def _draws(chosen: Chosen, shape: tuple[int, ...]) -> Float64[np.ndarray, "batch
 def answer(trained: Trained, batch: Batch, scene: object) -> Float64[Tensor, "..."]:
     """The forecast in the data's own units."""
     run = trained.run
-    scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (run.scaler.std, run.scaler.mean))
     with torch.inference_mode():
-        forecast = run.model(batch, scene).forecast.double()
-    return run.scaler.clip(forecast) * scale + shift
+        return run.scaler.in_units(run.model(batch, scene).forecast)
 
 
 def coarser(dataset: Dataset, every: int) -> Dataset:
