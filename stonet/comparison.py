@@ -34,18 +34,22 @@ from stonet.zoo import MODELS
 PROBE = 8  # steps that are timed
 JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
+SCHOOLING = 0.25  # share at most for the expert's schooling
+TAUGHT = 50  # of its steps that are timed, against three times as many
 
 
 @dataclass(frozen=True)
 class Budget:
     """How long every model may train: passes over the data, or minutes of wall time.
 
-    With `steps`, an epoch has so many of them, as was found for the minutes of an earlier training.
+    With `steps`, an epoch has so many of them, as was found for the minutes of an earlier training;
+    so it is with `schooling`.
     """
 
     epochs: int | None = None
     minutes: float | None = None
     steps: int | None = None
+    schooling: int | None = None  # None: what the configuration says
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.minutes is None):
@@ -72,11 +76,12 @@ class Row:
     inductive: bool
     epochs: int  # with `per_epoch`, the budget that repeats this training to the step
     per_epoch: int | None  # None: one pass over the training windows
+    schooling: int  # steps of the expert's schooling, for models that have one
 
     @property
     def repeated(self) -> Budget:
         """The budget with which the same steps are taken again, whatever the machine."""
-        return Budget(epochs=self.epochs, steps=self.per_epoch)
+        return Budget(epochs=self.epochs, steps=self.per_epoch, schooling=self.schooling)
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,8 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     if budget.minutes is not None:
         task = Task.of(dataset, _for_minutes(task, budget.minutes))
     elif budget.epochs is not None:
-        task = Task.of(dataset, _trained(config, budget.epochs, budget.steps))
+        limits = budget.epochs, budget.steps, budget.schooling
+        task = Task.of(dataset, _trained(config, *limits))
     forget_peak()
     run = Run.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
@@ -170,6 +176,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
         inductive=run.model.inductive,
         epochs=task.config.train.epochs,
         per_epoch=task.config.train.steps,
+        schooling=task.config.train.schooling,
     )
     return Trained(run, task, row)
 
@@ -201,23 +208,38 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     note = cache_folder() / "compare" / f"{_fingerprint(task, minutes)}.json"
     if note.is_file():
         found = json.loads(note.read_text())
-        return _trained(task.config, epochs=int(found["epochs"]), steps=int(found["steps"]))
+        return _trained(task.config, found["epochs"], found["steps"], found["schooling"])
     clock = Stopwatch()
-    probe = Task.of(task.dataset, _trained(task.config, epochs=1, steps=PROBE))
+    probe = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT))
     trainer = Trainer(Run.untrained(probe), probe)
     trainer.fit(watch=clock)
     if not clock.steps:  # nothing to train
         return _trained(task.config, epochs=0)
-    seconds = 60 * minutes - clock.judged[0]  # which held the closed forms
+    schooling, taking = _schooling(trainer, task.config.train.schooling, minutes)
+    seconds = 60 * minutes - clock.judged[0] - taking  # the first look held the closed forms
     looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
     steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
     whole = trainer.feed.whole
     each = min(whole, math.ceil(steps / looks))
-    found = {"epochs": max(1, steps // each), "steps": each}
+    found = {"epochs": max(1, steps // each), "steps": each, "schooling": schooling}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
     return _trained(task.config, **found)
+
+
+def _schooling(trainer: Trainer, most: int, minutes: float) -> tuple[int, float]:
+    """How many steps of schooling the minutes allow, and what those beyond TAUGHT take."""
+    times = [time.perf_counter()]
+    for steps in (TAUGHT, 3 * TAUGHT):
+        school = trainer.school(steps)
+        if school is None:
+            return most, 0.0
+        school.teach(trainer.judges)
+        times.append(time.perf_counter())
+    each = max(times[2] - 2 * times[1] + times[0], 0.0) / (2 * TAUGHT)
+    steps = min(most, int(SCHOOLING * 60 * minutes / max(each, 1e-9)))
+    return steps, max(steps - TAUGHT, 0) * each
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
@@ -231,11 +253,15 @@ def _fingerprint(task: Task, minutes: float) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
-def _trained(config: Config, epochs: int, steps: int | None = None) -> Config:
+def _trained(
+    config: Config, epochs: int, steps: int | None = None, schooling: int | None = None
+) -> Config:
     """The same for so long, judged by the best validation error on the way, never cut short."""
     few = config.train.warmup if steps is None else steps * epochs // 3  # too few to warm up long
     update = {"epochs": epochs, "steps": steps, "patience": max(epochs, 1)}
     update["warmup"] = min(config.train.warmup, few)
+    if schooling is not None:
+        update["schooling"] = schooling
     return config.model_copy(update={"train": config.train.model_copy(update=update)})
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int32, Int64
 from stonet.geometry import Points
 from stonet.multipole import MultipoleGraph, Radii
 from stonet.neighbours import Describe, Neighbours, edges_within, neighbours_of
-from stonet.stencil import nearest_nodes
+from stonet.stencil import seen_from
 
 Nodes = Int64[np.ndarray, " _"]  # positions among all nodes
 Some = Bool[np.ndarray, " _"]  # of all nodes
@@ -90,7 +90,7 @@ def weave(nodes: Points, level: Nodes, radii: Radii, stencil: bool) -> Web:
         tuple(connect(coarse, fine, r) for fine, coarse, r in between),
         tuple(connect(fine, coarse, r) for fine, coarse, r in between),
         connect(every, every, radii.decoder),
-        nearest_nodes(nodes, nodes).astype(np.int32) if stencil else None,
+        seen_from(nodes, nodes).astype(np.int32) if stencil else None,
         isolated,
     )
 

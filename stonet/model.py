@@ -26,6 +26,7 @@ from stonet.forecaster import Forecaster, Lesson, Output, Scene, Tile
 from stonet.geometry import Points
 from stonet.halo import Web, cut_out, weave
 from stonet.linear import LinearBase, Look
+from stonet.linear_fit import fit_linear
 from stonet.multipole import (
     MultipoleGraph,
     Radii,
@@ -120,7 +121,7 @@ class STONetwork(Forecaster):
             decoder = Links(decoder.position, decoder.neighbours, decoder.own, among)
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
+            stencil = make_stencil(queries, nodes, self.base.texture).to(*self._where)
         return QueryLinks(decoder.to(*self._where), stencil)
 
     def web(self, nodes: Points) -> Web:
@@ -135,8 +136,7 @@ class STONetwork(Forecaster):
         links = Links(self._position(part.core), part.decoder, own)
         stencil = None
         if self.base is not None:
-            spacing = float(self.base.spacing)
-            stencil = make_stencil(part.core, part.points, spacing, part.near)
+            stencil = make_stencil(part.core, part.points, self.base.texture, part.near)
             stencil = replace(stencil, own=own).to(*self._where)
         position = self._position(part.points).to(*self._where)
         graph = NodeGraph(part.multipole.to(*self._where), position)
@@ -190,13 +190,12 @@ class STONetwork(Forecaster):
     ) -> Rows:
         """Lessons for the expert: these windows at these of the nodes, with a share of gaps."""
         assert self.base is not None  # the expert corrects it
-        stencil, near = make_stencil(nodes.take(points), nodes, float(self.base.spacing)).around()
+        stencil, near = make_stencil(nodes.take(points), nodes, self.base.texture).around()
         stencil = stencil.to(*self._where)
         batch = windows.take(near).inputs(chosen)
         if gaps:
             batch = hide_values(batch, gaps, seed=int(chosen.sum()))
-        look = self.base.look(batch, stencil)
-        look = replace(look, own=look.own & ~silent)
+        look = self.base.look(batch, stencil).silenced(silent)
         sight = self._sight(look, batch, stencil)
         sight = Sight(*(part.flatten(0, 1) for part in vars(sight).values()))
         shown = (self.base.forecast(look, batch), self.base.scale(look, batch))
@@ -256,15 +255,17 @@ class STONetwork(Forecaster):
         links: QueryLinks = scene.links
         return graph.multipole.isolated + links.decoder.neighbours.isolated
 
-    def school(self, windows: Windows, nodes: Points, seed: int, outage: float) -> School | None:
-        return None if self.expert is None else School(self, windows, nodes, seed, outage)
+    def school(
+        self, windows: Windows, nodes: Points, seed: int, outage: float, steps: int
+    ) -> School | None:
+        return None if self.expert is None else School(self, windows, nodes, seed, outage, steps)
 
     def schooled(self) -> list[nn.Parameter]:
         return [] if self.expert is None else list(self.expert.parameters())
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
-            self.base.fit(train, validation, nodes)
+            fit_linear(self.base, train, validation, nodes)
 
     @property
     def _seen_by_encoder(self) -> Describe:

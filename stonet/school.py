@@ -17,9 +17,10 @@ from stonet.geometry import Points
 from stonet.progress import tell
 from stonet.windows import Windows
 
-MOST_ROWS = 150_000  # kept in memory
+FEWEST_ROWS, MOST_ROWS = 8_192, 150_000  # kept in memory
 TEST_ROWS = 20_000
 AT_ONCE = 512  # windows read together, at as many points as make up
+SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.99  # of the base's error: what counts as less
 PASSES = 5  # over the rows at most: few rows are soon known by heart
@@ -47,13 +48,15 @@ class Pupil(Protocol):
 
 
 class School:
-    """Rows of the training windows, from which the expert learns."""
+    """Rows of the training windows, from which the expert learns, as many as the steps ask for."""
 
     def __init__(
-        self, model: Pupil, windows: Windows, nodes: Points, seed: int, outage: float
+        self, model: Pupil, windows: Windows, nodes: Points, seed: int, outage: float, steps: int
     ) -> None:
         self.model, self.nodes, self.seed, self.outage = model, nodes, seed, outage
-        self.rows = self._rows(windows, MOST_ROWS)
+        wanted = math.ceil(steps * LESSON / PASSES)
+        self.rows = self._rows(windows, min(max(wanted, FEWEST_ROWS), MOST_ROWS))
+        self.steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
 
     def lesson(self, step: int) -> Rows:
         """The rows of a step, some of what they show dropped so that none is relied on."""
@@ -63,12 +66,12 @@ class School:
         kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= DROPPED)
         return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
 
-    def teach(self, judges: Windows, steps: int) -> None:
+    def teach(self, judges: Windows) -> None:
         """Leaves the expert as it was when it erred least on the judges' rows.
 
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
         """
-        steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
+        steps = self.steps
         expert, tests = self.model.expert, self._rows(judges, TEST_ROWS, harder=False)
         assert expert is not None
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
@@ -99,7 +102,8 @@ class School:
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = np.sort(draw.choice(len(self.nodes), few, replace=False))
-            silent = torch.from_numpy(draw.random((count, few)) < self.outage * harder)
+            share = SILENT if harder and self.outage else 0.0
+            silent = torch.from_numpy(draw.random((count, few)) < share)
             torn = harder and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if torn else 0.0
             parts.append(self.model.rows(windows, chosen, self.nodes, points, silent, gaps))

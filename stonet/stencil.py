@@ -2,7 +2,8 @@ r"""Stencils: what a point's neighbours say of the field there, by local polynom
 
 Around x a polynomial p is fitted to the neighbours' values (x itself left out) by least squares,
 weighted by exp(-(d/h)^2). Its value, gradient and Laplacian at x are linear in the values: weights
-that know where the neighbours lie, and that need no value at x. A missing neighbour leaves the fit.
+that know where the neighbours lie, and that need no value at x. So are those of kriging, which come
+first (texture.py). A missing neighbour leaves the fit.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.devices import in_float32
 from stonet.geometry import Points
-from stonet.neighbours import own_nodes, same_place
+from stonet.neighbours import own_nodes
+from stonet.texture import Texture, krige, look_around, nearest_nodes
 
 NEAREST = 32  # neighbours that a fit sees
 LINEAR = (1.3, 2.0, 3.0)  # widths h of the linear fits, in mean spacings: value
 QUADRATIC = (2.0, 3.0)  # of the quadratic fits: value, gradient (2), Laplacian
-GROUPS = len(LINEAR) + 4 * len(QUADRATIC)
+GROUPS = 1 + len(LINEAR) + 4 * len(QUADRATIC)  # kriging first
 RIDGE = 1e-3  # on all but the constant: few neighbours give a mean rather than a wild slope
 CONSTANT_RIDGE = 1e-12  # only so that nothing is singular
 FITTED = 2**13  # queries whose fits are made at a time
@@ -36,6 +37,7 @@ class Stencil:
     index: Int[Tensor, "query near"]
     offset: Float64[Tensor, "query near 2"]  # in mean spacings
     usable: Bool[Tensor, "query near"]  # not the query point itself
+    texture: Texture
     weight: Float[Tensor, "1 query group near"]
     own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
     place: Float[Tensor, "query 3"] | None = None  # on the unit sphere
@@ -45,6 +47,7 @@ class Stencil:
             self.index.to(device),
             self.offset.to(device),
             self.usable.to(device),
+            self.texture,
             self.weight.to(device, dtype),
             self.own.to(device),
             None if self.place is None else self.place.to(device, dtype),
@@ -93,59 +96,49 @@ class Stencil:
     ) -> Float[Tensor, "rows query group near"]:
         if bool((known == known[:1]).all()) if alike is None else alike:
             known = known[:1]
-        weight = fit_weights(self.offset, self.usable & known[:, self.index])
+        weight = fit_weights(self.offset, self.usable & known[:, self.index], self.texture)
         return weight.to(self.weight.dtype)
 
 
 def make_stencil(
     queries: Points,
     nodes: Points,
-    spacing: float,
+    texture: Texture,
     index: Int64[np.ndarray, "query near"] | None = None,
 ) -> Stencil:
-    """The nearest nodes of every query, unless they are given; `spacing` sets the scale."""
-    index = nearest_nodes(queries, nodes) if index is None else index
-    x, y = queries.embedded[:, None], nodes.embedded[index]
-    itself = same_place(queries.geometry.distance(x, y)) > 0
-    offset = torch.from_numpy(queries.geometry.offset(np.broadcast_to(x, y.shape), y) / spacing)
-    usable = torch.from_numpy(~itself)
+    """The nearest nodes of every query, unless they are given; `texture` sets the scale."""
+    index = seen_from(queries, nodes) if index is None else index
+    offset, usable = look_around(queries, nodes, texture.spacing, index)
     weight = offset.new_empty(1, len(queries), GROUPS, index.shape[1])
     for start in range(0, len(queries), FITTED):
         part = slice(start, start + FITTED)
-        weight[:, part] = fit_weights(offset[part], usable[None, part])
+        weight[:, part] = fit_weights(offset[part], usable[None, part], texture)
     return Stencil(
         index=torch.from_numpy(index),
         offset=offset,
         usable=usable,
+        texture=texture,
         weight=weight,
         own=torch.from_numpy(own_nodes(queries, nodes)),
         place=torch.from_numpy(queries.embedded.copy()) if queries.kind == "sphere" else None,
     )
 
 
-def nearest_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
+def seen_from(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
     """The nodes that a query's fits see, and its own."""
-    near = min(NEAREST + 1, len(nodes))
-    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    return index.reshape(len(queries), near)
-
-
-def mean_spacing(nodes: Points) -> float:
-    """The mean distance to the nearest other point: the scale of the fits."""
-    if len(nodes) < 2:
-        return 1.0
-    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=[2])  # the first is itself
-    return max(float(np.mean(distance)), 1e-9)
+    return nearest_nodes(queries, nodes, NEAREST + 1)
 
 
 def fit_weights(
-    offset: Float64[Tensor, "query near 2"], usable: Bool[Tensor, "rows query near"]
+    offset: Float64[Tensor, "query near 2"],
+    usable: Bool[Tensor, "rows query near"],
+    texture: Texture,
 ) -> Float64[Tensor, "rows query group near"]:
     """The weights of all fits; zero for a neighbour that is not usable, and where none is."""
     squared = offset.square().sum(-1)
     nearest = torch.where(usable, squared, torch.inf).amin(-1, keepdim=True)
     nearest = torch.where(nearest.isfinite(), nearest, 0.0)
-    groups = []
+    groups = [krige(offset, usable, texture.reach, texture.noise)[..., None, :]]
     for width in LINEAR:
         groups.append(_fit(offset / width, _bell(squared, nearest, width, usable), 3)[..., :1, :])
     for width in QUADRATIC:

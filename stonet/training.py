@@ -239,7 +239,7 @@ class Trainer:
             self.model.fit_closed_form(self.windows, self.judges, self.nodes)
             school = self._open_school()
             if school is not None:
-                school.teach(self.judges, self.config.schooling)
+                school.teach(self.judges)
         if crew.size() > 1:
             for value in (*self.model.buffers(), *self.model.parameters()):
                 shared = value.detach().to(self.device)
@@ -250,11 +250,14 @@ class Trainer:
 
     def _open_school(self) -> School | None:
         """Rows for the expert, if the model has one, in the host's memory."""
-        config, feed = self.config, self.feed
-        if feed.school is None:
-            outage = config.outage or 0.0
-            feed.school = self.model.school(self.windows, self.nodes, config.seed, outage)
-        return feed.school
+        if self.feed.school is None:
+            self.feed.school = self.school(self.config.schooling)
+        return self.feed.school
+
+    def school(self, steps: int) -> School | None:
+        """A school with rows for so many steps."""
+        seed, outage = self.config.seed, self.config.outage or 0.0
+        return self.model.school(self.windows, self.nodes, seed, outage, steps)
 
     def _check_windows(self) -> None:
         shared = min(self.config.batch, len(self.windows))

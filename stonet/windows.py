@@ -95,6 +95,12 @@ class Batch:
         missing = ~self.observed[self.past] & self.known[:, None]
         return missing.to(self.frames.dtype).mean((1, 3))
 
+    @property
+    def late(self) -> Bool[Tensor, "batch node"]:
+        """Whether a node lacks its newest value, though it has others."""
+        last = self.seen[self.past[:, -1]]
+        return (~last & self.known).any(-1)
+
     @cached_property
     def silence(self) -> Silence:
         """Who has none, decided in the host's memory."""

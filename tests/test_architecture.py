@@ -18,8 +18,9 @@ PACKAGE = ROOT / "stonet"
 ORDER = [
     "errors", "machine", "provenance", "progress", "devices", "crew", "launch", "config", "clock",
     "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets", "scaling",
-    "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "stencil", "ridge",
-    "regular", "linear", "branch", "decoder", "expert", "school", "forecaster", "halo", "model",
+    "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "texture", "stencil",
+    "ridge", "regular", "linear", "linear_fit", "branch", "decoder", "expert", "school",
+    "forecaster", "halo", "model",
     "rivals", "zoo", "task", "checkpoint", "run", "session", "state", "tiles", "loss", "feeding",
     "training", "inference", "stream", "hindcast", "metrics", "significance", "interpolation",
     "evaluation", "comparison", "maps", "plots", "experiments", "benchmarks", "doctor", "estimator",

@@ -163,8 +163,7 @@ def test_it_can_turn_the_base_off(kind: str) -> None:
         model.expert.out.weight.zero_()
         told = torch.tensor([0.25, -0.5, 1.0, 1.0])  # towards these values; all of the base
         model.expert.out.bias.copy_(told.repeat(windows.clock.horizon))
-        model.base.own_spread.fill_(1.0)
-        model.base.far_spread.fill_(1.0)
+        model.base.spread.fill_(1.0)
     forecast = ask(model, with_gaps(windows.inputs(EVERY), 0.2), model.nodes)
     torch.testing.assert_close(forecast, told[:2].expand(forecast.shape), rtol=0, atol=1e-5)
 

@@ -13,11 +13,12 @@ from stonet.clock import SECOND, Clock
 from stonet.field import Field
 from stonet.geometry import Points
 from stonet.linear import LinearBase
-from stonet.protocols import kept_labels
+from stonet.linear_fit import fit_linear
 from stonet.scaling import Scaler
 from stonet.stencil import Stencil, make_stencil
 from stonet.sun import sun_direction
-from stonet.windows import Batch, Windows, cut, hide_values, make_batch
+from stonet.texture import Texture
+from stonet.windows import Batch, Windows, cut, make_batch
 
 HOUR = 3600 * SECOND
 CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
@@ -61,7 +62,7 @@ def answer(
     base: LinearBase, batch: Batch, queries: Points = POINTS, nodes: Points = POINTS
 ) -> torch.Tensor:
     """(future, query, channel)."""
-    stencil = make_stencil(queries, nodes, float(base.spacing))
+    stencil = make_stencil(queries, nodes, base.texture)
     return base(batch, stencil.to(torch.device("cpu"), batch.frames.dtype))[0]
 
 
@@ -78,7 +79,7 @@ def fitted(
     train: Windows, validation: Windows, clock: Clock = CLOCK, kind: str = "ridge"
 ) -> LinearBase:
     base = LinearBase(clock, len(train.fields[0].channels), kind)
-    base.fit(train, validation, POINTS)
+    fit_linear(base, train, validation, POINTS)
     return base
 
 
@@ -88,57 +89,15 @@ def some_base() -> LinearBase:
     return fitted(windows(noise(60, 12, 2)), windows(noise(20, 12, 2, seed=2)))
 
 
-def test_a_field_that_is_linear_in_its_past_is_forecast_exactly() -> None:
-    """Two standing waves: four values of a point's past determine its whole future."""
-    t = np.arange(80)[:, None, None]
-    a, b = noise(12, 1), noise(12, 1, seed=2)
-
-    def u(t: np.ndarray) -> np.ndarray:
-        return a * np.sin(0.5 * t) + b * np.cos(1.1 * t + 1)
-
-    base = fitted(windows(u(t[:60])), windows(u(t[60:])))
-    future = answer(base, asked(u(t[60:66]), [1, 2, 3, 4]))
-    np.testing.assert_allclose(future, u(np.arange(66, 70)[:, None, None]), atol=1e-4)
-    persistence = np.abs(u(t[65]) - future.numpy()).mean()
-    assert persistence > 0.3  # so that it was worth forecasting
-
-
-def test_points_without_a_past_are_forecast_from_their_neighbours() -> None:
-    """A plane that tilts to and fro: linear in space, linear in its past."""
-    t = np.arange(80)[:, None, None]
-
-    def u(t: np.ndarray, points: Points) -> np.ndarray:
-        x, y = points.coordinates.T[:, None, :, None]
-        return np.sin(0.5 * t) + 2 * x * np.sin(0.5 * t + 1) - y * np.cos(0.5 * t)
-
-    base = fitted(windows(u(t[:60], POINTS)), windows(u(t[60:], POINTS)))
-    queries = Points(np.random.default_rng(5).uniform(0.2, 0.8, (9, 2)))
-    future = answer(base, asked(u(t[60:66], POINTS), [1, 2, 3, 4]), queries)
-    error = np.abs(future.numpy() - u(np.arange(66, 70)[:, None, None], queries)).mean()
-    assert error < 0.05 * np.abs(u(t, queries)).mean()
-
-
 def test_the_coefficients_of_an_hour_are_used_at_that_hour() -> None:
     base = LinearBase(DAILY, 1)
-    base.own_weight.zero_()
-    base.own_weight[..., -1, 0] = torch.arange(24.0)[:, None]
+    base.weight.zero_()
+    base.weight[..., -1, 0] = torch.arange(24.0)[:, None]
     made = windows(noise(60, 12, 1), DAILY)
     chosen = np.array([0, 5, 22, 23, 40])
-    future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, 0.1)))
+    future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, Texture(0.1))))
     issue_hour = (chosen + DAILY.past - 1) % 24
     assert (future == torch.from_numpy(issue_hour)[:, None, None, None]).all()
-
-
-def test_a_daily_cycle_that_no_pooled_coefficient_can_follow_is_followed() -> None:
-    profile = 1.5 + noise(24, seed=4) ** 2
-    values = profile[np.arange(24 * 12) % 24][:, None, None] * np.linspace(1, 2, 12)[:, None]
-    base = fitted(windows(values[:240], DAILY), windows(values[240:], DAILY), DAILY)
-    test = windows(values[240:], DAILY)
-    chosen = np.arange(len(test))
-    future = base(test.inputs(chosen), single(make_stencil(POINTS, POINTS, float(base.spacing))))
-    truth, _ = test.targets(chosen)
-    last = test.at(test.starts + DAILY.past - 1)[0][:, None]
-    assert (future - truth).abs().mean() < 0.02 * (last - truth).abs().mean()
 
 
 def test_persistence_is_the_last_observed_value() -> None:
@@ -163,8 +122,8 @@ def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extende
     base = LinearBase(replace(CLOCK, horizon=horizon), 1)
     cubic = np.poly1d([0.01, -0.2, 0.7, 3.0] if horizon >= 3 else [0.7, 3.0])
     knots = cubic(np.arange(horizon + 1))
-    base.own_weight.zero_()
-    base.own_weight[0, 0, :, -1, 0] = torch.from_numpy(knots)
+    base.weight.zero_()
+    base.weight[0, 0, :, -1, 0] = torch.from_numpy(knots)
     inside = [0.25, *(k + part for k in range(horizon) for part in (0.5, 1.0))]
     future = answer(base, asked(noise(6, 12, 1), sorted(inside)))[:, 0, 0]
     np.testing.assert_allclose(future, cubic(sorted(inside)), rtol=1e-6)
@@ -175,7 +134,10 @@ def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extende
 
 @pytest.mark.parametrize("sunny", [False, True])
 def test_what_is_seen_is_the_written_out_list(sunny: bool) -> None:
-    """Own past and narrowest fit at every lag, the other fits at the newest, the sun, and 1."""
+    """Own past, narrowest fit, at the newest lags the other ones, the sun, and 1.
+
+    Without an own past, the kriged one stands in.
+    """
     clock = Clock(step=HOUR, past=linear.CLOSE + 2, horizon=3, calendar=True, sunny=sunny)
     generator = np.random.default_rng(2)
     nodes = Points(generator.uniform([-60, 0], [60, 360], (9, 2)), "sphere")
@@ -187,23 +149,27 @@ def test_what_is_seen_is_the_written_out_list(sunny: bool) -> None:
         lambda i: (frames[i], torch.ones_like(frames[i], dtype=torch.bool)),
         times, past, times[past[:, -1:]] + HOUR, clock, False,
     )  # fmt: skip
-    stencil = single(make_stencil(queries, nodes, 0.5))
+    stencil = single(make_stencil(queries, nodes, Texture(0.5)))
     look = LinearBase(clock, 2).look(batch, stencil)
-    assert look.own.tolist() == [[True] * 4 + [False]] * 2 and look.torn is None
+    assert look.kind.tolist() == [[0] * 4 + [1]] * 2 and look.kinds == 2
+    assert look.own.tolist() == [[True] * 4 + [False]] * 2
     for b, q in np.ndindex(2, 5):
         latest = past[b, -1]
 
         def fits(lag: int, q: int = q, latest: int = latest) -> np.ndarray:
             return stencil.apply(frames[None, None, latest - lag], None)[0, q, 0].numpy()
 
-        row: list[float] = []
+        kriged, row = [fits(lag)[0] for lag in range(clock.past)], []
         for lag in range(clock.past):
-            row += [*(frames[latest - lag, q] if q < 4 else torch.zeros(2)), *fits(lag)[0]]
+            row += [*(frames[latest - lag, q] if q < 4 else kriged[lag])]
+        for lag in range(clock.past):
+            row += [*fits(lag)[1]]
         for lag in range(linear.CLOSE):
-            row += fits(lag)[1:].ravel().tolist()
+            row += [*fits(lag)[2:].ravel()]
         for step in range(-3, 4) if sunny else ():
             row.append(max(0.0, sine_of_elevation(queries, q, times[latest] + step * HOUR)))
         np.testing.assert_allclose(look.columns[b, q], [*row, 1.0], atol=1e-5)
+        np.testing.assert_allclose(look.stand_in[b, q], np.ravel(kriged), atol=1e-5)
 
 
 def sine_of_elevation(points: Points, number: int, time: int) -> float:
@@ -234,72 +200,49 @@ def test_a_node_without_a_past_is_answered_as_a_place_without_a_node(some_base) 
     torch.testing.assert_close(silent, absent)
 
 
+def test_a_silenced_query_is_answered_as_a_place_without_a_node(some_base) -> None:
+    """Each for itself: the others, silenced too, still see its past."""
+    values, stencil = noise(6, 12, 2), make_stencil(POINTS, POINTS, some_base.texture)
+    batch = asked(values, [1, 4])
+    look = some_base.look(batch, stencil)
+    silenced = some_base.forecast(look.silenced(~torch.zeros_like(look.own)), batch)[0]
+    for node in range(12):
+        others = np.delete(np.arange(12), node)
+        absent = answer(
+            some_base,
+            asked(values[:, others], [1, 4]),
+            POINTS.take(np.array([node])),
+            POINTS.take(others),
+        )
+        torch.testing.assert_close(silenced[:, [node]], absent)
+    some = torch.arange(12)[None] % 3 == 0
+    partly = some_base.forecast(look.silenced(some), batch)[0]
+    told = torch.where(some[..., None], silenced, some_base.forecast(look, batch)[0])
+    torch.testing.assert_close(partly, told)
+
+
+def test_a_silenced_query_does_not_know_its_own_past(some_base) -> None:
+    stencil, values = make_stencil(POINTS, POINTS, some_base.texture), noise(6, 12, 2)
+    changed = values.copy()
+    changed[:, 4] = noise(6, 2, seed=9)
+
+    def told(past: np.ndarray, silent: bool) -> list[torch.Tensor]:
+        batch = asked(past, [1, 4])
+        look = some_base.look(batch, stencil)
+        look = look.silenced(torch.full_like(look.own, silent))
+        forecast, scale = some_base.forecast(look, batch)[0], some_base.scale(look, batch)[0]
+        return [forecast[:, 4], scale[:, 4], some_base.whitened(look)[0, 4]]
+
+    for before, after in zip(told(values, True), told(changed, True), strict=True):
+        assert torch.equal(before, after)
+    assert not torch.equal(told(values, False)[0], told(changed, False)[0])
+
+
 def test_a_node_asked_as_a_query_is_answered_as_the_node(some_base) -> None:
     batch, chosen = asked(noise(6, 12, 2), [1, 4]), np.array([8, 2])
     torch.testing.assert_close(
         answer(some_base, batch, POINTS.take(chosen)), answer(some_base, batch)[:, chosen]
     )
-
-
-def test_the_spread_is_the_root_mean_square_of_what_is_left_over(some_base) -> None:
-    judge = windows(noise(20, 12, 2, seed=2))
-    chosen = np.arange(len(judge))
-    stencil = single(make_stencil(POINTS, POINTS, float(some_base.spacing)))
-    truth, _ = judge.targets(chosen)
-    error = (some_base(judge.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
-    torch.testing.assert_close(some_base.own_spread[0, 1:].double(), error, rtol=1e-4, atol=0)
-    batch = judge.inputs(chosen)
-    scale = some_base.scale(some_base.look(batch, stencil), batch)
-    torch.testing.assert_close(scale[0, :, 0], some_base.own_spread[0, 1:])
-
-
-def test_the_whitened_regressors_are_uncorrelated() -> None:
-    train = windows(noise(60, 12, 1))
-    base = fitted(train, windows(noise(20, 12, 1, seed=2)))
-    base.fit(train, replace(train, starts=train.starts[:0]), POINTS)  # no validation: least ridge
-    look = base.look(
-        train.inputs(np.arange(len(train))),
-        single(make_stencil(POINTS, POINTS, float(base.spacing))),
-    )
-    for has_past in (True, False):
-        z = base.whitened(replace(look, own=torch.full_like(look.own, has_past))).flatten(0, 1)
-        z = z[:, z.std(0) > 0.5]  # fewer directions than columns vary
-        torch.testing.assert_close(z.mean(0), torch.zeros(z.shape[1]).double(), atol=1e-6, rtol=0)
-        covariance = z.T @ z / len(z)
-        torch.testing.assert_close(
-            covariance, torch.eye(len(covariance)).double(), atol=0.02, rtol=0
-        )
-
-
-def test_where_no_target_was_ever_observed_the_base_stays_persistence() -> None:
-    train = windows(noise(60, 12, 1))
-    train = replace(train, labels=np.zeros((len(train), CLOCK.horizon), bool))
-    base = fitted(train, train)
-    values = noise(6, 12, 1)
-    torch.testing.assert_close(answer(base, asked(values, [3]))[0], torch.from_numpy(values[-1]))
-
-
-def wandering(frames: int, seed: int) -> np.ndarray:
-    """Damped swings, pushed at random: the past says much, but not all."""
-    values, push = np.zeros((frames, 12, 1)), noise(frames, 12, 1, seed=seed)
-    for t in range(2, frames):
-        values[t] = 1.6 * values[t - 1] - 0.8 * values[t - 2] + 0.3 * push[t]
-    return values
-
-
-@pytest.mark.parametrize("kept", [1, 2, 3])
-def test_targets_with_gaps_teach_nearly_as_much_as_whole_ones(kept: int) -> None:
-    train, judge = windows(wandering(300, 1)), windows(wandering(100, 2))
-    test = windows(wandering(200, 3))
-    gappy = replace(train, labels=kept_labels(len(train), CLOCK.horizon, kept, seed=0))
-    chosen = np.arange(len(test))
-    truth, errors = test.targets(chosen)[0], []
-    for taught in (train, gappy):
-        base = fitted(taught, judge)
-        stencil = single(make_stencil(POINTS, POINTS, float(base.spacing)))
-        errors.append(float((base(test.inputs(chosen), stencil) - truth).abs().mean()))
-    still = float((test.at(test.starts + CLOCK.past - 1)[0][:, None] - truth).abs().mean())
-    assert errors[1] < 1.05 * errors[0] and errors[1] < 0.7 * still
 
 
 def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() -> None:
@@ -315,47 +258,34 @@ def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() ->
     torch.testing.assert_close(partly[:, 3:4, 1], lone[:, :, 1])
 
 
-def test_torn_pasts_have_coefficients_of_their_own() -> None:
-    """Where clearly more had to be filled than in training, and there alone."""
+def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
+    """4 where clearly more had to be filled than in training, 2 where the newest is, 1 if none."""
     base = LinearBase(CLOCK, 1)
-    for table, told in ((base.own_weight, (1.0, 2.0)), (base.far_weight, (3.0, 4.0))):
-        table.zero_()
-        table[..., -1, 0] = torch.tensor(told)[:, None, None]
+    base.weight.zero_()
+    base.weight[..., -1, 0] = torch.arange(8.0)[:, None, None]
+    base.spread.copy_(torch.arange(1.0, 9.0)[:, None, None])
     far = Points(np.concatenate([POINTS.coordinates, 50 + POINTS.coordinates]))
     queries = far.joined(Points(np.array([[0.5, 0.5], [50.5, 50.5]])))
     values, seen = noise(6, 24, 1), np.random.default_rng(0).random((6, 24, 1)) < 0.6
     seen[:, 12:] = True
-    near = make_stencil(queries, far, 0.1, nearest(queries, far, 8))
-
-    def told(usual: float) -> list[float]:
+    seen[-1, :8], seen[0, :8] = np.arange(8)[:, None] % 2, True
+    seen[:, 5] = False  # a node without a past is not late, too
+    batch = asked(values, [1], seen)
+    near = make_stencil(queries, far, Texture(0.1), nearest(queries, far, 8))
+    silent = np.arange(12) == 5
+    late = 2 * (~seen[-1, :12, 0] & ~silent)
+    for usual, torn in ((0.0, 4), (0.5, 0)):
         base.usual.fill_(usual)
-        batch = asked(values, [1], seen)
-        return base(batch, near)[0, 0, :, 0].tolist()
-
-    assert told(0.0) == [2.0] * 12 + [1.0] * 12 + [4.0, 3.0]
-    assert told(0.5) == [1.0] * 24 + [3.0, 3.0]
+        kind = [*(torn + late + silent), *[0] * 12, torn + 1, 1]
+        look = base.look(batch, near)
+        assert look.kind[0].tolist() == kind and look.kinds == 8
+        assert base(batch, near)[0, 0, :, 0].tolist() == kind
+        assert base.scale(look, batch)[0, 0, :, 0].tolist() == [k + 1 for k in kind]
+        everyone = torch.ones_like(look.own)
+        assert look.silenced(everyone).kind[0].tolist() == [k | 1 for k in kind]
+    assert base.look(asked(values, [1]), near).kind[0].tolist() == [0] * 24 + [1, 1]
 
 
 def nearest(queries: Points, nodes: Points, count: int) -> np.ndarray:
     distance = np.linalg.norm(queries.coordinates[:, None] - nodes.coordinates, axis=2)
     return np.argsort(distance, axis=1)[:, :count]
-
-
-def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> None:
-    """Waves that six values tell exactly: by differences, which magnify what is filled wrongly."""
-    t, (a, b) = np.arange(700)[:, None, None], noise(2, 12, 1)
-    values = a * np.sin(0.5 * t) + b * np.cos(0.2 * t + 1) + 0.01 * noise(700, 12, 1)
-    base = fitted(windows(values[:400]), windows(values[400:550]))
-    assert base.usual == 0
-    test = windows(values[550:])
-    chosen = np.arange(len(test))
-    stencil = single(make_stencil(POINTS, POINTS, float(base.spacing)))
-    truth = test.targets(chosen)[0]
-    batch = hide_values(test.inputs(chosen), 0.3, seed=0)
-    look = base.look(batch, stencil)
-    assert look.torn is not None and look.torn.all()
-    torn, whole = (
-        float((base.forecast(seen, batch) - truth).abs().mean())
-        for seen in (look, replace(look, torn=None))
-    )
-    assert torn < 0.8 * whole

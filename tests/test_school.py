@@ -28,8 +28,10 @@ def pupil(task: Task) -> STONetwork:
     return model
 
 
-def school_of(task: Task, seed: int = 0, model: STONetwork | None = None) -> School:
-    return School(model or pupil(task), task.windows("train"), task.nodes, seed, 0.1)
+def school_of(
+    task: Task, seed: int = 0, model: STONetwork | None = None, steps: int = 100
+) -> School:
+    return School(model or pupil(task), task.windows("train"), task.nodes, seed, 0.1, steps)
 
 
 def content(rows: Rows) -> list:
@@ -75,7 +77,7 @@ def test_the_seed_decides_what_is_learned_and_the_global_generator_nothing(chaos
         model = pupil(chaos)
         torch.manual_seed(len(learned))
         before = torch.get_rng_state()
-        school_of(chaos, seed, model).teach(judges, 100)
+        school_of(chaos, seed, model).teach(judges)
         assert torch.equal(torch.get_rng_state(), before)
         learned.append(knowledge(model))
     assert learned[0] == learned[1] != learned[2]
@@ -85,7 +87,8 @@ def test_rows_are_of_every_kind(task: Task) -> None:
     """Many windows and points, some of them silent, none of them without a target."""
     rows = school_of(task).rows
     assert len(torch.unique(rows.target[:, 0, 0])) > 0.3 * len(rows)
-    assert 0.05 < float((~rows.sight.has_past).float().mean()) < 0.2
+    silent = float((~rows.sight.has_past).float().mean())
+    assert silent == pytest.approx(school_module.SILENT, abs=0.05)
     assert rows.mask.all()
 
 
@@ -109,9 +112,9 @@ def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> Non
 def test_few_rows_are_not_learned_by_heart(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many steps are wanted, the rows are passed over a few times only."""
     monkeypatch.setattr(school_module, "PASSES", 2)
-    school, taught = school_of(task), []
+    school, taught = school_of(task, steps=500), []
     monkeypatch.setattr(school, "lesson", lambda step: taught.append(step) or school.rows)
-    school.teach(task.windows("validation"), 500)
+    school.teach(task.windows("validation"))
     assert len(taught) == -(-2 * len(school.rows) // school_module.LESSON) < 500
 
 
@@ -121,11 +124,11 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
 ) -> None:
     monkeypatch.setattr(school_module, "LR", lr)
     model, judges = pupil(task), task.windows("validation")
-    school = school_of(task, model=model)
+    school = school_of(task, model=model, steps=40)
     tests, untaught = school._rows(judges, 500), knowledge(model)
     monkeypatch.setattr(school, "_rows", lambda *asked, **how: tests)
     before = _error(tests, model)
-    school.teach(judges, 40)
+    school.teach(judges)
     assert _error(tests, model) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
@@ -139,7 +142,7 @@ def test_only_a_clear_gain_is_kept(
     monkeypatch.setattr(school_module, "CLEARLY", clearly)
     model = pupil(chaos)
     untaught = knowledge(model)
-    school_of(chaos, model=model).teach(chaos.windows("validation"), 60)
+    school_of(chaos, model=model, steps=60).teach(chaos.windows("validation"))
     assert (knowledge(model) == untaught) is (clearly == 0)
 
 
@@ -153,15 +156,26 @@ def test_judges_have_no_outages_and_no_gaps_of_ours(task: Task) -> None:
 def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
     model = pupil(task)
     untaught = knowledge(model)
-    school_of(task, model=model).teach(task.windows("validation"), 0)
+    school_of(task, model=model, steps=0).teach(task.windows("validation"))
     assert knowledge(model) == untaught
 
 
 def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
     model = pupil(chaos)
-    school = School(model, chaos.windows("train"), chaos.nodes, 0, 0.0)
+    school = School(model, chaos.windows("train"), chaos.nodes, 0, 0.0, 300)
     tests = school._rows(chaos.windows("test"), 2000)
     before = _error(tests, model)
     assert before > 0.8  # of a standard deviation: the base knows nothing
-    school.teach(chaos.windows("validation"), 300)
+    school.teach(chaos.windows("validation"))
     assert _error(tests, model) < 0.4 * before
+
+
+def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short schooling does not begin with long reading."""
+    monkeypatch.setattr(school_module, "FEWEST_ROWS", 100)
+    monkeypatch.setattr(school_module, "AT_ONCE", 32)
+    monkeypatch.setattr(school_module, "LESSON", 50)
+    monkeypatch.setattr(school_module, "PASSES", 5)
+    rows = [len(school_of(chaos, steps=steps).rows) for steps in (0, 20, 40)]
+    assert rows[0] < rows[1] < rows[2] < len(chaos.windows("train")) * len(chaos.nodes)
+    assert rows[2] == pytest.approx(40 * 50 / 5, abs=64)

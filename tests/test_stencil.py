@@ -1,4 +1,4 @@
-"""Local polynomial fits: exact on polynomials, blind to x itself, and to what is missing."""
+"""Kriging and local polynomial fits: exact on polynomials, blind to x itself and to gaps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import torch
 
 from stonet import stencil
 from stonet.geometry import Points
-from stonet.stencil import GROUPS, LINEAR, QUADRATIC, Stencil, make_stencil, mean_spacing
+from stonet.stencil import GROUPS, LINEAR, QUADRATIC, Stencil, make_stencil
+from stonet.texture import Texture, krige, mean_spacing
 
-VALUES = [*range(len(LINEAR)), *(len(LINEAR) + 4 * q for q in range(len(QUADRATIC)))]
+FIRST_QUADRATIC = 1 + len(LINEAR)  # after kriging and the linear fits
+FITS = [*range(1, FIRST_QUADRATIC), *(FIRST_QUADRATIC + 4 * q for q in range(len(QUADRATIC)))]
+VALUES = [0, *FITS]  # the groups that say what the field is at x
+FINE = Texture(0.1)
 
 
 def scattered(count: int, seed: int = 0) -> Points:
@@ -37,13 +41,13 @@ def exact(monkeypatch) -> None:
 
 def test_linear_fields_are_reproduced_by_every_fit(exact) -> None:
     nodes, queries = scattered(60), scattered(20, seed=1)
-    made = make_stencil(queries, nodes, spacing=0.1)
+    made = make_stencil(queries, nodes, FINE)
 
     def u(points: Points) -> np.ndarray:
         return 3.0 + points.coordinates @ np.array([2.0, -5.0])
 
     fitted = fits(made, u(nodes))
-    for group in VALUES:
+    for group in FITS:
         torch.testing.assert_close(
             fitted[:, group], torch.from_numpy(u(queries)), rtol=0, atol=1e-7
         )
@@ -51,16 +55,16 @@ def test_linear_fields_are_reproduced_by_every_fit(exact) -> None:
 
 def test_value_gradient_and_laplacian_of_quadratic_fields_are_exact(exact) -> None:
     """Gradients come per width h, Laplacians per h squared."""
-    nodes, queries, spacing = scattered(60), scattered(20, seed=1), 0.1
+    nodes, queries = scattered(60), scattered(20, seed=1)
     a, b, matrix = 1.0, np.array([2.0, -1.0]), np.array([[3.0, 0.5], [0.5, -7.0]])
 
     def u(x: np.ndarray) -> np.ndarray:
         return a + x @ b + np.einsum("ni,ij,nj->n", x, matrix, x) / 2
 
-    fitted = fits(make_stencil(queries, nodes, spacing), u(nodes.coordinates)).numpy()
+    fitted = fits(make_stencil(queries, nodes, FINE), u(nodes.coordinates)).numpy()
     x = queries.coordinates
     for number, width in enumerate(QUADRATIC):
-        h, first = width * spacing, len(LINEAR) + 4 * number
+        h, first = width * FINE.spacing, FIRST_QUADRATIC + 4 * number
         np.testing.assert_allclose(fitted[:, first], u(x), atol=1e-6)
         np.testing.assert_allclose(
             fitted[:, first + 1 : first + 3], h * (b + x @ matrix), atol=1e-6
@@ -71,12 +75,12 @@ def test_value_gradient_and_laplacian_of_quadratic_fields_are_exact(exact) -> No
 def test_the_ridge_changes_little_and_never_a_constant() -> None:
     nodes, queries = scattered(200), scattered(20, seed=1)
     spacing = mean_spacing(nodes)
-    made = make_stencil(queries, nodes, spacing)
+    made = make_stencil(queries, nodes, Texture(spacing))
     constant = fits(made, np.full(200, 7.0))
     torch.testing.assert_close(
-        constant[:, VALUES], torch.full((20, 5), 7.0).double(), atol=1e-6, rtol=0
+        constant[:, VALUES], torch.full((20, 6), 7.0).double(), atol=1e-6, rtol=0
     )
-    slope = fits(made, nodes.coordinates[:, 0])[:, VALUES]
+    slope = fits(made, nodes.coordinates[:, 0])[:, FITS]
     error = (slope - torch.tensor(queries.coordinates[:, :1])).abs()
     assert error.max() < spacing  # in a corner, where all neighbours lie on one side
     assert error.median() < 0.01 * spacing
@@ -85,7 +89,7 @@ def test_the_ridge_changes_little_and_never_a_constant() -> None:
 def test_on_a_small_cap_of_the_sphere_the_fits_are_those_of_the_tangent_plane() -> None:
     """Up to what flattening the cap changes."""
     nodes, queries = cap(60, 0.2), cap(10, 0.1, seed=1)
-    spacing = mean_spacing(nodes)
+    texture = Texture(mean_spacing(nodes))
     scale = np.array([1.0, np.cos(np.deg2rad(40.0))])
 
     def flat(points: Points) -> Points:
@@ -93,14 +97,14 @@ def test_on_a_small_cap_of_the_sphere_the_fits_are_those_of_the_tangent_plane() 
         return Points((np.deg2rad(near) * scale)[:, ::-1].copy())  # east, north
 
     u = np.sin(300 * flat(nodes).coordinates).sum(1)
-    on_sphere = fits(make_stencil(queries, nodes, spacing), u)
-    on_plane = fits(make_stencil(flat(queries), flat(nodes), spacing), u)
+    on_sphere = fits(make_stencil(queries, nodes, texture), u)
+    on_plane = fits(make_stencil(flat(queries), flat(nodes), texture), u)
     torch.testing.assert_close(on_sphere, on_plane, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("points", [scattered(40), cap(40, 30.0)], ids=["plane", "sphere"])
 def test_a_point_does_not_see_itself(points: Points) -> None:
-    made = make_stencil(points, points, mean_spacing(points))
+    made = make_stencil(points, points, Texture(mean_spacing(points)))
     assert (made.own == torch.arange(40)).all()
     values = np.random.default_rng(2).normal(size=40)
     changed = values.copy()
@@ -110,12 +114,23 @@ def test_a_point_does_not_see_itself(points: Points) -> None:
     assert not torch.equal(before, after)
 
 
+def test_kriging_comes_first() -> None:
+    texture = Texture(0.1, reach=4.0, noise=0.1)
+    made = make_stencil(scattered(8, seed=1), scattered(50), texture)
+    values = torch.randn(3, 50, dtype=torch.float64)
+    for known in (torch.ones(3, 50, dtype=torch.bool), torch.rand(3, 50) < 0.7):
+        weight = krige(made.offset, made.usable & known[:, made.index], 4.0, 0.1)
+        kriged = made.apply(values[:, None, :, None], known, None, 1)[:, :, 0, 0, 0]
+        torch.testing.assert_close(kriged, (weight * values[:, made.index]).sum(-1))
+
+
 def test_a_node_asked_as_a_query_sees_what_the_node_sees() -> None:
     nodes = scattered(80)
     chosen = np.array([5, 3, 70])
-    every = make_stencil(nodes, nodes, 0.1)
-    asked = make_stencil(nodes.take(chosen), nodes, 0.1)
-    assert torch.equal(asked.weight, every.weight[:, chosen])
+    every = make_stencil(nodes, nodes, FINE)
+    asked = make_stencil(nodes.take(chosen), nodes, FINE)
+    assert torch.equal(asked.weight[:, :, 1:], every.weight[:, chosen, 1:])
+    torch.testing.assert_close(asked.weight, every.weight[:, chosen], rtol=0, atol=1e-12)
     assert torch.equal(asked.own, every.own[chosen])
 
 
@@ -124,14 +139,14 @@ def test_missing_neighbours_leave_the_fit() -> None:
     nodes, queries = scattered(20), scattered(8, seed=1)
     generator = np.random.default_rng(3)
     values, known = generator.normal(size=20), generator.random(20) < 0.6
-    with_gaps = fits(make_stencil(queries, nodes, 0.1), np.where(known, values, 1e30), known)
-    reduced = make_stencil(queries, nodes.take(np.flatnonzero(known)), 0.1)
+    with_gaps = fits(make_stencil(queries, nodes, FINE), np.where(known, values, 1e30), known)
+    reduced = make_stencil(queries, nodes.take(np.flatnonzero(known)), FINE)
     torch.testing.assert_close(with_gaps, fits(reduced, values[known]))
 
 
 def test_every_window_has_its_own_missing_neighbours() -> None:
     nodes, generator = scattered(50), torch.Generator().manual_seed(0)
-    made = make_stencil(scattered(8, seed=1), nodes, 0.1)
+    made = make_stencil(scattered(8, seed=1), nodes, FINE)
     values = torch.randn(3, 4, 50, 2, generator=generator, dtype=torch.float64)
     known = torch.rand(3, 50, generator=generator) < 0.7
     together = made.apply(values, known)
@@ -143,18 +158,20 @@ def test_every_window_has_its_own_missing_neighbours() -> None:
 
 def test_far_out_the_one_known_neighbour_speaks_and_without_any_there_is_zero() -> None:
     nodes = Points(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-    far = make_stencil(Points(np.array([[500.0, 0.0]])), nodes, spacing=1.0)
+    far = make_stencil(Points(np.array([[500.0, 0.0]])), nodes, Texture(1.0))
     one = fits(far, np.array([3.0, 5.0, 7.0]), np.array([False, False, True]))
-    torch.testing.assert_close(one[0, VALUES], torch.full((5,), 7.0).double(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(one[0, VALUES], torch.full((6,), 7.0).double(), rtol=1e-6, atol=0)
     none = fits(far, np.array([3.0, 5.0, 7.0]), np.zeros(3, bool))
     assert torch.equal(none, torch.zeros(1, GROUPS, dtype=torch.float64))
     alone = Points(np.array([[2.0, 2.0]]))
-    assert torch.equal(fits(make_stencil(alone, alone, 1.0), np.array([9.0])), none)
+    assert torch.equal(fits(make_stencil(alone, alone, Texture(1.0)), np.array([9.0])), none)
 
 
 def test_chunks_change_nothing(monkeypatch) -> None:
     nodes, generator = scattered(60), torch.Generator().manual_seed(0)
-    made = make_stencil(nodes, nodes, 0.1)
+    made = make_stencil(nodes, nodes, FINE)
+    monkeypatch.setattr(stencil, "FITTED", 7)
+    torch.testing.assert_close(make_stencil(nodes, nodes, FINE).weight, made.weight)
     values = torch.randn(2, 3, 60, 2, generator=generator, dtype=torch.float64)
     known = torch.rand(2, 60, generator=generator) < 0.7
     whole = [made.apply(values, None), made.apply(values, known)]
@@ -172,23 +189,17 @@ def test_refining_the_points_converges(exact) -> None:
         u = np.sin(4 * nodes.coordinates[:, 0]) * np.cos(3 * nodes.coordinates[:, 1])
         x = queries.coordinates
         truth = np.sin(4 * x[:, 0]) * np.cos(3 * x[:, 1])
-        made = make_stencil(queries, nodes, mean_spacing(nodes))
-        return float(np.abs(fits(made, u)[:, VALUES[-2]].numpy() - truth).mean())
+        made = make_stencil(queries, nodes, Texture(mean_spacing(nodes)))
+        return float(np.abs(fits(made, u)[:, FIRST_QUADRATIC].numpy() - truth).mean())
 
     errors = [error(count) for count in (200, 800, 3200)]  # the spacing halves each time
     orders = np.log2(np.array(errors[:-1]) / errors[1:])
     assert (orders > 2.5).all(), (errors, orders)
 
 
-def test_the_mean_spacing_of_a_lattice_is_its_step() -> None:
-    x, y = np.meshgrid(np.arange(5), np.arange(4))
-    assert mean_spacing(Points(0.3 * np.stack([x.ravel(), y.ravel()], 1))) == pytest.approx(0.3)
-    assert mean_spacing(Points(np.zeros((1, 2)))) == 1.0
-
-
 def test_the_first_fits_alone_are_the_first_of_all() -> None:
     made, field = (
-        make_stencil(scattered(7, 1), scattered(30), 0.1),
+        make_stencil(scattered(7, 1), scattered(30), FINE),
         torch.randn(2, 3, 30, 2).double(),
     )
     for known in (None, torch.rand(2, 30) < 0.7):
@@ -201,7 +212,7 @@ def test_the_first_fits_alone_are_the_first_of_all() -> None:
 
 def test_a_stencil_of_the_nodes_around_gives_the_same_fits() -> None:
     nodes, chosen = scattered(200), np.array([3, 190, 50])
-    made = make_stencil(nodes.take(chosen), nodes, 0.1)
+    made = make_stencil(nodes.take(chosen), nodes, FINE)
     small, near = made.around()
     assert len(near) < 100 and set(near) == {*made.index.flatten().tolist(), *chosen.tolist()}
     field, known = torch.randn(2, 3, 200, 1).double(), torch.rand(2, 200) < 0.8
@@ -213,5 +224,5 @@ def test_a_stencil_of_the_nodes_around_gives_the_same_fits() -> None:
 
 def test_places_are_unit_vectors_on_a_sphere_and_none_on_a_plane() -> None:
     places = cap(5, 20)
-    np.testing.assert_array_equal(make_stencil(places, places, 0.1).place, places.embedded)
-    assert make_stencil(scattered(5), scattered(5), 0.1).place is None
+    np.testing.assert_array_equal(make_stencil(places, places, FINE).place, places.embedded)
+    assert make_stencil(scattered(5), scattered(5), FINE).place is None

@@ -18,6 +18,7 @@ from stonet.field import Field
 from stonet.rivals.local_kernel import WeightedSum
 from stonet.rivals.sparse import Operator
 from stonet.run import Run
+from stonet.texture import Texture
 from stonet.training import Trainer
 from stonet.windows import Batch
 
@@ -94,7 +95,8 @@ def on_meta(field: Field, *settings: str) -> Trainer:
     trainer._solve_closed_forms()
     model = trainer.model.to(META)
     if getattr(model, "base", None) is not None:
-        model.base.spacing = torch.ones(())  # read when a scene is made, which may wait
+        for name in Texture._fields:  # read when a scene is made, which may wait
+            setattr(model.base, name, torch.ones(()))
     trainer.device = trainer.feed.device = META
     trainer.parameters, trainer.late = list(model.parameters()), 99
     trainer.optimiser = Unmoved()  # type: ignore[assignment]

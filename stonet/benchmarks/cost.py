@@ -51,7 +51,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
     close = min(CLOSE, past)
-    regressors = 2 * past + (GROUPS - 1) * close + network.sun * (2 * horizon + 1)
+    regressors = 2 * past + (GROUPS - 2) * close + network.sun * (2 * horizon + 1)
     white = min(WHITENED, regressors)
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
@@ -62,7 +62,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     moved = (
         targets * degree * (2 * m + 2 * d)
         + asked * horizon * r * (graph.decoder_degree + 8)
-        + 2 * asked * (close * GROUPS + past - close) * NEAREST
+        + 2 * asked * (close * GROUPS + 2 * (past - close)) * NEAREST
     )
     return operations, moved
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from stonet.comparison import Budget
+from stonet.comparison import Budget, Row
 from stonet.errors import StonetError
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cells import Cell, Result, config_hash, rounded
@@ -120,7 +120,7 @@ def compute(cell: Cell, shelf: Shelf, training: Budget | None = None) -> Result:
 def repeat(before: Result) -> Result:
     """The same cell again, with as many steps as were taken then."""
     taken = before.scores.get("training")
-    budget = Budget(epochs=taken["epochs"], steps=taken["per_epoch"]) if taken else None
+    budget = Row(**taken).repeated if taken else None
     return compute(before.cell, Shelf(), budget)
 
 

@@ -25,6 +25,7 @@ from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Lesson, Output, Scene
 from stonet.geometry import Points
 from stonet.linear import LinearBase, Look
+from stonet.linear_fit import fit_linear
 from stonet.neighbours import own_nodes
 from stonet.regular import between_leads, on_regular_lags
 from stonet.rivals.sparse import Operator, adjacency, random_walk
@@ -120,7 +121,7 @@ class GridForecaster(Forecaster):
         weight = 1.0 / np.maximum(distance, 1e-9) ** 2
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(queries, nodes, float(self.base.spacing)).to(*self._where)
+            stencil = make_stencil(queries, nodes, self.base.texture).to(*self._where)
         return Links(
             torch.from_numpy(own_nodes(queries, nodes)).to(self._where[0]),
             torch.from_numpy(index).to(self._where[0]),
@@ -204,7 +205,7 @@ class GridForecaster(Forecaster):
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
-            self.base.fit(train, validation, nodes)
+            fit_linear(self.base, train, validation, nodes)
 
     @property
     def _where(self) -> tuple[torch.device, torch.dtype]:

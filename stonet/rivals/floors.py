@@ -17,8 +17,10 @@ from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
 from stonet.linear import LinearBase, fitted_around
+from stonet.linear_fit import fit_linear
 from stonet.regular import on_regular_lags
-from stonet.stencil import Stencil, make_stencil, mean_spacing
+from stonet.stencil import Stencil, make_stencil
+from stonet.texture import Texture, mean_spacing
 from stonet.windows import Batch, Windows
 
 
@@ -33,8 +35,8 @@ class LinearForecaster(Forecaster):
         return None
 
     def links(self, nodes: Points, queries: Points) -> Stencil:
-        stencil = make_stencil(queries, nodes, float(self.base.spacing))
-        return stencil.to(self.base.spacing.device, self.base.spacing.dtype)
+        stencil = make_stencil(queries, nodes, self.base.texture)
+        return stencil.to(self.base.usual.device, self.base.usual.dtype)
 
     def encode(self, batch: Batch, scene: Scene) -> None:
         return None
@@ -47,13 +49,13 @@ class LinearForecaster(Forecaster):
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base.kind == "ridge":  # persistence has nothing to solve
-            self.base.fit(train, validation, nodes)
+            fit_linear(self.base, train, validation, nodes)
 
 
 def persistence(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:
     """The last observed value; at a point without a past, the mean of its neighbours' last ones."""
     base = LinearBase(clock, channels, "persistence")
-    base.spacing.fill_(mean_spacing(nodes))
+    base.hold(Texture(mean_spacing(nodes)))
     return LinearForecaster(base)
 
 
@@ -85,7 +87,7 @@ class Daily(Forecaster):
         return None
 
     def links(self, nodes: Points, queries: Points) -> Stencil:
-        stencil = make_stencil(queries, nodes, float(self.spacing))
+        stencil = make_stencil(queries, nodes, Texture(float(self.spacing)))
         return stencil.to(self.spacing.device, self.spacing.dtype)
 
     def encode(

@@ -1,0 +1,189 @@
+r"""How LinearBase finds its coefficients: sums of rows, then a regression for each kind of past.
+
+One pass over the windows collects X'X and X'Y, for two halves of the points apart. From these sums
+follow the coefficients of points with a past and, drawn towards them, of points without one, chosen
+so that one half's coefficients suit the other half; and those of torn pasts, in which a filled gap
+counts as noise, and the newest value, where it is missing, as the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from stonet.geometry import Points, curve_order
+from stonet.linear import BOUNDLESS, TORN, LinearBase, Look
+from stonet.progress import tell
+from stonet.regular import interpolate
+from stonet.ridge import Moments, best_choice, solve
+from stonet.stencil import Stencil, make_stencil
+from stonet.texture import Texture, find_texture, mean_spacing
+from stonet.windows import Batch, Windows, in_batches
+
+MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
+WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
+ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
+FILLS = 4  # rounds of filling gaps and fitting again
+LOOKED_AT = 256  # windows whose texture is looked at
+Halves = tuple[Moments, Moments]
+
+
+@torch.no_grad()
+def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Points) -> None:
+    """Solve for the coefficients; ridge and pull are chosen on the validation windows.
+
+    Where most targets have gaps, these are filled with the current forecast and its error at the
+    observed leads around them, a few times over. Where nothing was observed, the base stays
+    persistence.
+    """
+    base.hold(_texture(train, nodes))
+    base.low.copy_(train.scaler.clip(torch.full_like(base.low, -BOUNDLESS)))
+    base.high.copy_(train.scaler.clip(torch.full_like(base.high, BOUNDLESS)))
+    stencil = make_stencil(nodes, nodes, base.texture).to(base.spacing.device, torch.float32)
+    few = train.draw(64)
+    filled = [few.inputs(i).gaps(base.clock.past) for i in in_batches(few, 8)]
+    base.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
+    half = torch.empty(len(nodes), dtype=torch.bool)
+    half[curve_order(nodes).copy()] = torch.arange(len(nodes)) % 2 == 0  # each among the other
+    rounds = FILLS if _has_gaps(train) else 1
+    for _ in range(rounds):
+        sums = [_moments(base, part, stencil, half, rounds > 1) for part in (train, validation)]
+        if any(part.count.sum() for part in sums[0]):
+            _solve(base, sums[0], sums[1], _noise(base, sums[0][0] + sums[0][1], stencil))
+
+
+def _texture(windows: Windows, nodes: Points) -> Texture:
+    """From the newest values of some windows."""
+    few = windows.draw(LOOKED_AT)
+    if not len(few):
+        return Texture(mean_spacing(nodes))
+    last = few.starts + few.clock.past - 1
+    values, observed = few.at(np.sort(last))
+    return find_texture(values.double(), None if bool(observed.all()) else observed, nodes)
+
+
+def _noise(base: LinearBase, train: Moments, stencil: Stencil) -> Float64[np.ndarray, " column"]:
+    """The variance that filled gaps would add to each column, if all inputs had some.
+
+    A value that is filled from its neighbours in time is wrong by half its second difference, the
+    oldest one by its last; a fit mixes the errors of its nodes. Gaps often touch: twice it. The
+    newest value is not filled: where it is missing, others stand for it.
+    """
+    past, channels, own = base.clock.past, base.channels, base.block
+    lags = own + np.arange(own).reshape(past, channels)  # after those that stand in
+    before, after = lags[np.minimum(np.arange(past) + 1, past - 1)], lags[[0, *range(past - 1)]]
+    xx = train.xx.sum(0) / max(train.count.sum(), 1.0)
+    step = np.zeros((past, channels, len(xx)))
+    for columns, weight in ((lags, 1.0), (before, -0.5), (after, -0.5)):
+        np.add.at(step, (*np.indices(lags.shape), columns), weight)
+    step[[0, -1]] *= 2  # one neighbour only
+    error = 2 * np.einsum("lca,ab,lcb->lc", step, xx, step)
+    mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each group
+    wide = error[: base.close, None] * mixed[2:, None]
+    parts = [mixed[0] * error, error, mixed[1] * error, wide]
+    noise = np.concatenate([part.ravel() for part in parts])
+    noise[own : own + channels] = 0.0
+    return np.pad(noise, (0, len(xx) - len(noise)))
+
+
+def _solve(
+    base: LinearBase, train: Halves, judges: Halves, noise: Float64[np.ndarray, " column"]
+) -> None:
+    """The coefficients of every kind of past, their errors and the whitening."""
+    own = base.block + np.arange(base.columns)
+    far = np.where(own < 2 * base.block, own - base.block, own)  # others stand in for an own past
+    newest = (own < base.block + base.channels) & (base.clock.past > 1)
+    late = np.where(newest, own + base.channels, own)  # the value before it stands for the newest
+    sums = train[0] + train[1], judges[0] + judges[1]
+    with_past = best_choice([(sums[0].take(own), sums[1].take(own))])
+    halves = [(train[0].take(far), judges[1].take(far)), (train[1].take(far), judges[0].take(far))]
+    if not all(part.count.sum() for pair in halves for part in pair):
+        halves = [(sums[0].take(far), sums[1].take(far))]
+    without = best_choice(halves, solve(sums[0].take(own), with_past))
+    for number, share in enumerate(TORN):
+        blurred = [part.blurred(share * noise) for part in sums]
+        prior = solve(blurred[0].take(own), with_past)
+        kinds = ((own, with_past, None), (far, without, prior), (late, with_past, None))
+        for kind, (keep, choice, start) in enumerate((*kinds, kinds[1]), start=4 * number):
+            fitted, judged = (part.take(keep) for part in blurred)
+            beta = solve(fitted, choice, start)
+            error = (judged if judged.count.sum() else fitted).error(beta)
+            base.white[kind] = torch.from_numpy(fitted.whitening(with_past.ridge, base.width))
+            if base.kind == "ridge":
+                base.weight[kind] = torch.from_numpy(beta).transpose(1, 2)
+                base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
+
+
+def _has_gaps(windows: Windows) -> bool:
+    """Whether so few rows have all their targets that the others are needed too."""
+    some, whole = 0, 0
+    few = windows.thin(64)
+    for index in np.array_split(np.arange(len(few)), max(1, len(few) // 8)):
+        mask = few.targets(index)[1]
+        some += int(mask.flatten(3).any(-1).any(1).sum())
+        whole += int(mask.all(-1).all(1).sum())
+    return whole < ENOUGH * some
+
+
+def _moments(
+    base: LinearBase, windows: Windows, stencil: Stencil, half: Bool[Tensor, " node"], fill: bool
+) -> Halves:
+    """X'X, X'Y and Y'Y for every hour of the day, for the points of one half and of the other.
+
+    X begins with what stands in for an own past.
+    """
+    columns, knots = base.block + base.columns, base.clock.horizon + 1
+    result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
+    rows = min(MAX_ROWS, int(max(WORK / columns**2, 50 * columns)))
+    for batch, now, target, mask in _regression_batches(windows, len(half), rows):
+        look = base.look(batch, stencil)
+        x = torch.cat([look.stand_in, look.columns], dim=-1)
+        y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
+        seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
+        if fill:
+            usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
+            y = _filled(base, look, batch, y, seen)
+        else:  # whole rows only: one X'X serves every lead
+            usable = look.own & seen.flatten(2).all(-1)
+        for hour in torch.unique(batch.hour % base.hours).tolist():
+            at_hour = usable & (batch.hour % base.hours == hour)[:, None]
+            for part, chosen in zip(result, (at_hour & half, at_hour & ~half), strict=True):
+                part.add(hour, x[chosen].numpy(), y[chosen].numpy())
+    return result[0], result[1]
+
+
+def _filled(
+    base: LinearBase,
+    look: Look,
+    batch: Batch,
+    y: Float64[Tensor, "batch query knot channel"],
+    seen: Bool[Tensor, "batch query knot channel"],
+) -> Float64[Tensor, "batch query knot channel"]:
+    """Targets with their gaps filled: the forecast plus its error at the leads around."""
+    expected = torch.einsum("blcd,bqc->bqld", base.weight[0, batch.hour % base.hours], look.columns)
+    knots = torch.arange(y.shape[2], dtype=y.dtype)
+    error = interpolate(
+        (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots
+    ).transpose(1, 2)
+    error = torch.where(seen.any(2, keepdim=True), error, 0.0)
+    return torch.where(seen, y, expected + error)
+
+
+def _regression_batches(
+    windows: Windows, nodes: int, rows: int
+) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
+    """Windows by the dozen, with the values at the issue time and after it."""
+    chosen = windows.draw(max(64, rows // nodes))
+    size = max(1, 16_384 // nodes)
+    for start in range(0, len(chosen), size):
+        tell(start, len(chosen))
+        index = np.arange(start, min(start + size, len(chosen)))
+        yield (
+            chosen.inputs(index),
+            chosen.at(chosen.starts[index] + chosen.clock.past - 1),
+            *chosen.targets(index),
+        )

@@ -1,0 +1,114 @@
+r"""Texture: how a field varies over its points, and what they say of a place between them.
+
+Ordinary kriging with a Matern covariance: for the nearest nodes of x, C and c being their
+covariances among each other and with x, weights whose sum is 1:
+
+    w = C^-1 (c + mu 1),    C_ij = (1 + h/r) exp(-h/r) + noise [i = j],    h = |x_i - x_j|
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from stonet.geometry import Points
+from stonet.neighbours import same_place
+
+KRIGED = 16  # nearest nodes that are used
+REACHES = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # in mean spacings
+NOISES = (1e-6, 0.01, 0.03, 0.1, 0.3)  # share of the variance that no two points have in common
+ASKED = 512  # nodes at most at which textures are judged
+
+
+class Texture(NamedTuple):
+    """The mean distance to the nearest other point; the covariance's reach, in such; its noise."""
+
+    spacing: float
+    reach: float = 2.0
+    noise: float = 0.01
+
+
+def look_around(
+    queries: Points, nodes: Points, spacing: float, index: Int64[np.ndarray, "query near"]
+) -> tuple[Float64[Tensor, "query near 2"], Bool[Tensor, "query near"]]:
+    """Where these nodes lie, seen from each query, in spacings; which are not the query itself."""
+    x, y = queries.embedded[:, None], nodes.embedded[index]
+    itself = same_place(queries.geometry.distance(x, y)) > 0
+    offset = queries.geometry.offset(np.broadcast_to(x, y.shape), y) / spacing
+    return torch.from_numpy(offset), torch.from_numpy(~itself)
+
+
+def nearest_nodes(queries: Points, nodes: Points, count: int) -> Int64[np.ndarray, "query near"]:
+    """The nearest first."""
+    near = min(count, len(nodes))
+    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+    return index.reshape(len(queries), near)
+
+
+def mean_spacing(nodes: Points) -> float:
+    """The mean distance to the nearest other point: the scale of the fits."""
+    if len(nodes) < 2:
+        return 1.0
+    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=[2])  # the first is itself
+    return max(float(np.mean(distance)), 1e-9)
+
+
+def krige(
+    offset: Float64[Tensor, "query near 2"],
+    usable: Bool[Tensor, "rows query near"],
+    reach: float,
+    noise: float,
+) -> Float64[Tensor, "rows query near"]:
+    """The weights of the nearest usable nodes; zero for others, and where none is usable."""
+    usable, _ = torch.broadcast_tensors(usable, offset[..., 0])
+    seat = torch.argsort((~usable).byte(), dim=-1, stable=True)[..., :KRIGED]
+    there = usable.gather(-1, seat).to(offset.dtype)
+    place = offset.expand(*usable.shape, 2).gather(-2, seat[..., None].expand(*seat.shape, 2))
+    with_query = _matern(place.norm(dim=-1) / reach) * there
+    among = _matern((place[..., :, None, :] - place[..., None, :, :]).norm(dim=-1) / reach)
+    among = among + noise * torch.eye(seat.shape[-1], dtype=offset.dtype, device=offset.device)
+    among = among * there[..., :, None] * there[..., None, :] + torch.diag_embed(1 - there)
+    root = torch.linalg.cholesky_ex(among).L  # plain `cholesky` would ask a GPU whether it went
+    right = torch.stack([with_query, there], dim=-1)
+    simple, even = torch.cholesky_solve(right, root).unbind(-1)
+    rest = (1 - simple.sum(-1, keepdim=True)) / even.sum(-1, keepdim=True).clamp(min=1e-9)
+    weight = (simple + rest * even) * there
+    return offset.new_zeros(usable.shape).scatter(-1, seat, weight)
+
+
+def find_texture(
+    values: Float64[Tensor, "time node channel"],
+    known: Bool[Tensor, "time node channel"] | None,
+    nodes: Points,
+) -> Texture:
+    """The one that tells each node best from those around it."""
+    found = Texture(mean_spacing(nodes))
+    if len(nodes) < 3:
+        return found
+    chosen = np.unique(np.linspace(0, len(nodes) - 1, min(ASKED, len(nodes))).round().astype(int))
+    asked = nodes.take(chosen)
+    index = nearest_nodes(asked, nodes, KRIGED + 1)  # and itself
+    offset, usable = look_around(asked, nodes, found.spacing, index)
+    there = torch.ones_like(values) if known is None else known.to(values.dtype)
+    near, seen = (values * there)[:, index], there[:, index]
+    here, counted = values[:, chosen], there[:, chosen]
+
+    def error(reach: float, noise: float) -> float:
+        weight = krige(offset, usable[None], reach, noise)[0]
+        share = torch.einsum("qn,tqnc->tqc", weight, seen)
+        guess = torch.einsum("qn,tqnc->tqc", weight, near) / share.clamp(min=0.5)
+        counts = counted * (share > 0.5)  # too few of the nodes around were known elsewhere
+        return float(((guess - here).square() * counts).sum() / counts.sum().clamp(min=1))
+
+    reach, noise = min(itertools.product(REACHES, NOISES), key=lambda pair: error(*pair))
+    return Texture(found.spacing, reach, noise)
+
+
+def _matern(h: Float64[Tensor, "..."]) -> Float64[Tensor, "..."]:
+    return (1 + h) * torch.exp(-h)

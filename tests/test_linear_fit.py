@@ -1,0 +1,274 @@
+"""fit_linear: exact where the field is linear in its past, and the regression it says it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from test_linear import CLOCK, DAILY, POINTS, answer, asked, fitted, noise, single, windows
+
+from stonet.geometry import Points, curve_order
+from stonet.linear import TORN, LinearBase
+from stonet.linear_fit import fit_linear
+from stonet.protocols import kept_labels
+from stonet.ridge import STRONG, Choice, Moments, best_choice, solve
+from stonet.stencil import make_stencil
+from stonet.texture import find_texture
+from stonet.windows import Windows, hide_values
+
+
+def test_a_field_that_is_linear_in_its_past_is_forecast_exactly() -> None:
+    """Two standing waves: four values of a point's past determine its whole future."""
+    t = np.arange(80)[:, None, None]
+    a, b = noise(12, 1), noise(12, 1, seed=2)
+
+    def u(t: np.ndarray) -> np.ndarray:
+        return a * np.sin(0.5 * t) + b * np.cos(1.1 * t + 1)
+
+    base = fitted(windows(u(t[:60])), windows(u(t[60:])))
+    future = answer(base, asked(u(t[60:66]), [1, 2, 3, 4]))
+    np.testing.assert_allclose(future, u(np.arange(66, 70)[:, None, None]), atol=1e-4)
+    persistence = np.abs(u(t[65]) - future.numpy()).mean()
+    assert persistence > 0.3  # so that it was worth forecasting
+
+
+def test_points_without_a_past_are_forecast_from_their_neighbours() -> None:
+    """A plane that tilts to and fro: linear in space, linear in its past."""
+    t = np.arange(80)[:, None, None]
+
+    def u(t: np.ndarray, points: Points) -> np.ndarray:
+        x, y = points.coordinates.T[:, None, :, None]
+        return np.sin(0.5 * t) + 2 * x * np.sin(0.5 * t + 1) - y * np.cos(0.5 * t)
+
+    base = fitted(windows(u(t[:60], POINTS)), windows(u(t[60:], POINTS)))
+    queries = Points(np.random.default_rng(5).uniform(0.2, 0.8, (9, 2)))
+    future = answer(base, asked(u(t[60:66], POINTS), [1, 2, 3, 4]), queries)
+    error = np.abs(future.numpy() - u(np.arange(66, 70)[:, None, None], queries)).mean()
+    assert error < 0.05 * np.abs(u(t, queries)).mean()
+
+
+def test_a_daily_cycle_that_no_pooled_coefficient_can_follow_is_followed() -> None:
+    profile = 1.5 + noise(24, seed=4) ** 2
+    values = profile[np.arange(24 * 12) % 24][:, None, None] * np.linspace(1, 2, 12)[:, None]
+    base = fitted(windows(values[:240], DAILY), windows(values[240:], DAILY), DAILY)
+    test = windows(values[240:], DAILY)
+    chosen = np.arange(len(test))
+    future = base(test.inputs(chosen), single(make_stencil(POINTS, POINTS, base.texture)))
+    truth, _ = test.targets(chosen)
+    last = test.at(test.starts + DAILY.past - 1)[0][:, None]
+    assert (future - truth).abs().mean() < 0.02 * (last - truth).abs().mean()
+
+
+def test_the_spread_is_the_root_mean_square_of_what_is_left_over() -> None:
+    judge = windows(noise(20, 12, 2, seed=2))
+    base = fitted(windows(noise(60, 12, 2)), judge)
+    chosen = np.arange(len(judge))
+    stencil = single(make_stencil(POINTS, POINTS, base.texture))
+    truth, _ = judge.targets(chosen)
+    error = (base(judge.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
+    torch.testing.assert_close(base.spread[0, 1:].double(), error, rtol=1e-4, atol=0)
+    batch = judge.inputs(chosen)
+    scale = base.scale(base.look(batch, stencil), batch)
+    torch.testing.assert_close(scale[0, :, 0], base.spread[0, 1:])
+
+
+def test_the_whitened_regressors_are_uncorrelated() -> None:
+    train = windows(noise(60, 12, 1))
+    base = fitted(train, windows(noise(20, 12, 1, seed=2)))
+    nothing = replace(train, starts=train.starts[:0])  # no validation: least ridge
+    fit_linear(base, train, nothing, POINTS)
+    look = base.look(
+        train.inputs(np.arange(len(train))),
+        single(make_stencil(POINTS, POINTS, base.texture)),
+    )
+    for has_past in (True, False):
+        silent = torch.full_like(look.own, not has_past)
+        z = base.whitened(look.silenced(silent)).flatten(0, 1)
+        z = z[:, z.std(0) > 0.5]  # fewer directions than columns vary
+        torch.testing.assert_close(z.mean(0), torch.zeros(z.shape[1]).double(), atol=1e-6, rtol=0)
+        covariance = z.T @ z / len(z)
+        torch.testing.assert_close(
+            covariance, torch.eye(len(covariance)).double(), atol=0.02, rtol=0
+        )
+
+
+def test_where_no_target_was_ever_observed_the_base_stays_persistence() -> None:
+    train = windows(noise(60, 12, 1))
+    train = replace(train, labels=np.zeros((len(train), CLOCK.horizon), bool))
+    base = fitted(train, train)
+    values = noise(6, 12, 1)
+    torch.testing.assert_close(answer(base, asked(values, [3]))[0], torch.from_numpy(values[-1]))
+
+
+def wandering(frames: int, seed: int) -> np.ndarray:
+    """Damped swings, pushed at random: the past says much, but not all."""
+    values, push = np.zeros((frames, 12, 1)), noise(frames, 12, 1, seed=seed)
+    for t in range(2, frames):
+        values[t] = 1.6 * values[t - 1] - 0.8 * values[t - 2] + 0.3 * push[t]
+    return values
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_targets_with_gaps_teach_nearly_as_much_as_whole_ones(kept: int) -> None:
+    train, judge = windows(wandering(300, 1)), windows(wandering(100, 2))
+    test = windows(wandering(200, 3))
+    gappy = replace(train, labels=kept_labels(len(train), CLOCK.horizon, kept, seed=0))
+    chosen = np.arange(len(test))
+    truth, errors = test.targets(chosen)[0], []
+    for taught in (train, gappy):
+        base = fitted(taught, judge)
+        stencil = single(make_stencil(POINTS, POINTS, base.texture))
+        errors.append(float((base(test.inputs(chosen), stencil) - truth).abs().mean()))
+    still = float((test.at(test.starts + CLOCK.past - 1)[0][:, None] - truth).abs().mean())
+    assert errors[1] < 1.05 * errors[0] and errors[1] < 0.7 * still
+
+
+def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> None:
+    """Waves that six values tell exactly: by differences, which magnify what is filled wrongly."""
+    t, (a, b) = np.arange(700)[:, None, None], noise(2, 12, 1)
+    values = a * np.sin(0.5 * t) + b * np.cos(0.2 * t + 1) + 0.01 * noise(700, 12, 1)
+    base = fitted(windows(values[:400]), windows(values[400:550]))
+    assert base.usual == 0
+    test = windows(values[550:])
+    chosen = np.arange(len(test))
+    stencil = single(make_stencil(POINTS, POINTS, base.texture))
+    truth = test.targets(chosen)[0]
+    batch = hide_values(test.inputs(chosen), 0.3, seed=0)
+    look = base.look(batch, stencil)
+    assert (look.kind >= 4).all()
+    torn, whole, late_but_whole = (
+        float((base.forecast(seen, batch) - truth).abs().mean())
+        for seen in (look, replace(look, kind=look.kind % 2), replace(look, kind=look.kind % 4))
+    )
+    assert torn < 0.8 * whole and torn < 0.8 * late_but_whole
+
+
+@pytest.mark.parametrize(("usual", "torn"), [(0.0, 4), (0.5, 0)])
+def test_where_the_newest_value_is_missing_it_is_not_believed(usual: float, torn: int) -> None:
+    """What is filled there is the value before it: a difference to that one means nothing."""
+    values = wandering(700, 1)
+    base = fitted(windows(values[:400]), windows(values[400:550]))
+    base.usual.fill_(usual)
+    test = windows(values[550:])
+    chosen = np.arange(0, len(test), CLOCK.past)  # no two of which share a frame
+    batch, missing = test.inputs(chosen), torch.rand(len(chosen), 12) < 0.5
+    seen = torch.ones_like(batch.frames, dtype=torch.bool)
+    seen[batch.past[:, -1]] = ~missing[..., None]
+    batch = replace(batch, frames=batch.frames * seen, observed=seen)
+    look = base.look(batch, single(make_stencil(POINTS, POINTS, base.texture)))
+    assert torch.equal(look.kind, torn + 2 * missing)
+    aware, believing = (
+        (base.forecast(told, batch) - test.targets(chosen)[0]).abs().mean((1, 3))
+        for told in (look, replace(look, kind=look.kind - 2 * missing))
+    )
+    assert aware[missing].mean() < 0.9 * believing[missing].mean()
+    assert torch.equal(aware[~missing], believing[~missing])
+
+
+def tilting(frames: int, seed: int) -> np.ndarray:
+    """A plane that tilts at random in each of two channels, seen with errors."""
+    x, y = POINTS.coordinates.T[:, None, :, None]
+    a, b, c, d, e, f = wandering(frames, seed).transpose(1, 0, 2)[:6, :, None]
+    smooth = np.concatenate([a + x * b - y * c, d + x * e - y * f], axis=2)
+    return smooth + noise(frames, 12, 2, seed=seed + 50)
+
+
+class Rows:
+    """X and Y of some windows at every point, written out: by window and point."""
+
+    def __init__(self, base: LinearBase, part: Windows) -> None:
+        chosen = np.arange(len(part))
+        batch = part.inputs(chosen)
+        look = base.look(batch, single(make_stencil(POINTS, POINTS, base.texture)))
+        now = part.at(part.starts + CLOCK.past - 1)[0][:, None]
+        self.y = torch.cat([now, part.targets(chosen)[0]], 1).transpose(1, 2).double().numpy()
+        self.own = look.columns.numpy()
+        self.far = look.silenced(torch.ones_like(look.own)).columns.numpy()
+        self.late = self.own.copy()  # the newest value is the one before it
+        self.late[..., :2] = self.own[..., 2:4]
+
+    def sums(self, kind: str, points: np.ndarray | slice = slice(None)) -> Moments:
+        x, y = getattr(self, kind)[:, points], self.y[:, points]
+        result = Moments.zeros(1, x.shape[-1], *y.shape[2:])
+        result.add(0, x.reshape(-1, x.shape[-1]), y.reshape(-1, *y.shape[2:]))
+        return result
+
+
+class Solved(NamedTuple):
+    """A fitted base, the rows it was fitted to and judged by, and what suits them best."""
+
+    base: LinearBase
+    rows: Rows
+    judged: Rows
+    with_past: Choice
+    without: Choice
+
+
+def solved(judge: int) -> Solved:
+    """Without an own past: as suits the points of the other half."""
+    parts = windows(tilting(200, 1)), windows(tilting(100, judge))
+    base = fitted(*parts)
+    rows, judged = (Rows(base, part) for part in parts)
+    with_past = best_choice([(rows.sums("own"), judged.sums("own"))])
+    order = curve_order(POINTS)
+    halves = (order[0::2], order[1::2]), (order[1::2], order[0::2])
+    folds = [(rows.sums("far", one), judged.sums("far", other)) for one, other in halves]
+    without = best_choice(folds, solve(rows.sums("own"), with_past))
+    return Solved(base, rows, judged, with_past, without)
+
+
+@pytest.mark.parametrize(("judge", "like_own"), [(9, False), (12, True)])
+def test_the_coefficients_of_every_kind_are_those_of_its_rows(judge: int, like_own: bool) -> None:
+    """Without an own past, drawn towards those with one."""
+    base, rows, judged, with_past, without = solved(judge)
+    assert (without.ridge == STRONG[-1]) is like_own  # once they differ, once they may not
+    own = solve(rows.sums("own"), with_past)
+    far = solve(rows.sums("far"), without, own)
+    late = solve(rows.sums("late"), with_past)
+    kinds = ((own, judged.own), (far, judged.far), (late, judged.late), (far, judged.far))
+    for kind, (beta, seen) in enumerate(kinds):
+        np.testing.assert_allclose(base.weight[kind].transpose(1, 2), beta, rtol=0, atol=1e-6)
+        wrong = np.einsum("wnc,clk->wnlk", seen, beta[0]) - judged.y
+        spread = np.sqrt(np.square(wrong).mean((0, 1)))
+        np.testing.assert_allclose(base.spread[kind], spread, rtol=1e-4, atol=1e-6)
+
+
+def test_torn_pasts_are_fitted_with_the_noise_of_filled_gaps() -> None:
+    """Twice the variance of what lies between a value and the mean of those before and after it."""
+    base, rows, _, with_past, without = solved(judge=9)
+    past = CLOCK.past
+    values = rows.own[..., : 2 * past].reshape(-1, past, 2)  # row lag channel
+    wrong = values - (np.roll(values, 1, 1) + np.roll(values, -1, 1)) / 2
+    wrong[:, 0], wrong[:, -1] = values[:, 0] - values[:, 1], values[:, -1] - values[:, -2]
+    error = 2 * TORN[1] * np.square(wrong).mean(0)
+    mixed = np.square(make_stencil(POINTS, POINTS, base.texture).weight[0].numpy()).sum(-1).mean(0)
+
+    def blurred(kind: str, first: np.ndarray) -> Moments:
+        wide = np.einsum("g,lc->lgc", mixed[2:], error[: base.close])
+        noise = [part.ravel() for part in (first, mixed[1] * error, wide, np.zeros(1))]
+        return rows.sums(kind).blurred(np.concatenate(noise))
+
+    with_own = blurred("own", error * (np.arange(past) > 0)[:, None])  # the newest is not filled
+    own = solve(with_own, with_past)
+    far = solve(blurred("far", mixed[0] * error), without, own)
+    before = np.arange(base.columns)
+    before[:2] += 2  # the value before it stands for the newest, with its noise
+    late = solve(with_own.take(before), with_past)
+    for kind, beta in enumerate((own, far, late, far), start=4):
+        np.testing.assert_allclose(base.weight[kind].transpose(1, 2), beta, rtol=0, atol=1e-6)
+
+
+def test_the_texture_is_that_of_the_newest_values() -> None:
+    """Of windows that share no frame: smooth there, and noise before and after."""
+    values = noise(240, 12, 1)
+    values[CLOCK.past - 1 :: 10] = noise(24, 1, 1, seed=2) + POINTS.coordinates[:, :1]
+    train = windows(values)
+    train = replace(train, starts=train.starts[::10])
+    texture, before = (
+        find_texture(train.at(train.starts + CLOCK.past - back)[0].double(), None, POINTS)
+        for back in (1, 2)
+    )
+    assert fitted(train, train).texture == texture != before
