@@ -22,6 +22,7 @@ from scipy.spatial import cKDTree
 from stonet.errors import DataError, UsageError
 from stonet.geometry import Kind, Points, curve_order
 from stonet.neighbours import same_place
+from stonet.texture import evenly
 
 FRAMES = 1024  # at most, evenly spread, that a variogram is fitted to
 CENTRES = 400  # nodes at most whose distances to all others are looked at
@@ -200,7 +201,7 @@ def empirical_variogram(
 
     Lags reach to half the largest distance, beyond which few pairs lie, and those at the rim.
     """
-    chosen, centre = values[_spread(len(values), FRAMES)], _spread(len(nodes), CENTRES)
+    chosen, centre = values[evenly(len(values), FRAMES)], evenly(len(nodes), CENTRES)
     known = np.isfinite(chosen)
     centred = np.where(known, chosen - (chosen[known].mean() if known.any() else 0.0), 0.0)
     squared, there = np.square(centred), known.astype(np.float64)
@@ -224,13 +225,13 @@ def _best(candidates: Sequence[M], values: Float64[np.ndarray, "time node"], nod
     """The candidate with the least error where a fifth of the nodes is left out, each in turn."""
     if len(nodes) < 2:
         return candidates[0]
-    some = values[_spread(len(values), JUDGED), :, None]
+    some = values[evenly(len(values), JUDGED), :, None]
     fold = np.empty(len(nodes), dtype=np.int64)
     fold[curve_order(nodes)] = np.arange(len(nodes)) % FOLDS  # so that no region goes as a whole
     errors = np.zeros(len(candidates))
     for number in range(min(FOLDS, len(nodes))):
         left, kept = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        left = left[_spread(len(left), LEFT)]
+        left = left[evenly(len(left), LEFT)]
         for i, method in enumerate(candidates):
             guess = interpolate(some[:, kept], nodes.take(kept), nodes.take(left), [method])
             errors[i] += np.nansum(np.abs(guess - some[:, left]))
@@ -242,11 +243,6 @@ def _shape(
 ) -> Float64[np.ndarray, "..."]:
     straight = shape == "gaussian" and kind == "sphere"
     return SHAPES[shape]((2 * np.sin(lag / 2) if straight else lag) / scale)
-
-
-def _spread(count: int, most: int) -> Int64[np.ndarray, " chosen"]:
-    """At most so many positions, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def _near(

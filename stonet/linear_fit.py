@@ -21,7 +21,7 @@ from stonet.progress import tell
 from stonet.regular import interpolate
 from stonet.ridge import Moments, best_choice, solve
 from stonet.stencil import Stencil, make_stencil
-from stonet.texture import Texture, find_texture, mean_spacing
+from stonet.texture import Texture, find_texture
 from stonet.windows import Batch, Windows, in_batches
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
@@ -59,8 +59,6 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
 def _texture(windows: Windows, nodes: Points) -> Texture:
     """From the newest values of some windows."""
     few = windows.draw(LOOKED_AT)
-    if not len(few):
-        return Texture(mean_spacing(nodes))
     last = few.starts + few.clock.past - 1
     values, observed = few.at(np.sort(last))
     return find_texture(values.double(), None if bool(observed.all()) else observed, nodes)

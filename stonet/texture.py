@@ -24,6 +24,7 @@ KRIGED = 16  # nearest nodes that are used
 REACHES = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # in mean spacings
 NOISES = (1e-6, 0.01, 0.03, 0.1, 0.3)  # share of the variance that no two points have in common
 ASKED = 512  # nodes at most at which textures are judged
+FEW_TIMES, FEW_ASKED = 24, 128  # the same where there are gaps
 
 
 class Texture(NamedTuple):
@@ -87,27 +88,38 @@ def find_texture(
     known: Bool[Tensor, "time node channel"] | None,
     nodes: Points,
 ) -> Texture:
-    """The one that tells each node best from those around it."""
+    """The one that tells each node best from those around it.
+
+    With gaps every time has weights of its own: then fewer times and nodes are looked at.
+    """
     found = Texture(mean_spacing(nodes))
-    if len(nodes) < 3:
+    if len(nodes) < 3 or not (known is None or known.any()):
         return found
-    chosen = np.unique(np.linspace(0, len(nodes) - 1, min(ASKED, len(nodes))).round().astype(int))
+    times, chosen = evenly(len(values), len(values)), evenly(len(nodes), ASKED)
+    if known is not None:
+        times, chosen = evenly(len(values), FEW_TIMES), evenly(len(nodes), FEW_ASKED)
+        known = known[times].all(-1)
     asked = nodes.take(chosen)
     index = nearest_nodes(asked, nodes, KRIGED + 1)  # and itself
     offset, usable = look_around(asked, nodes, found.spacing, index)
-    there = torch.ones_like(values) if known is None else known.to(values.dtype)
-    near, seen = (values * there)[:, index], there[:, index]
-    here, counted = values[:, chosen], there[:, chosen]
+    usable = usable[None] if known is None else usable & known[:, index]
+    near, here = values[times][:, index], values[times][:, chosen]
+    if known is not None:  # a value that is missing has no influence, whatever stands there
+        near = near.where(usable[..., None], 0.0)
+        here = here.where((known[:, chosen] & usable.any(-1))[..., None], torch.nan)
 
     def error(reach: float, noise: float) -> float:
-        weight = krige(offset, usable[None], reach, noise)[0]
-        share = torch.einsum("qn,tqnc->tqc", weight, seen)
-        guess = torch.einsum("qn,tqnc->tqc", weight, near) / share.clamp(min=0.5)
-        counts = counted * (share > 0.5)  # too few of the nodes around were known elsewhere
-        return float(((guess - here).square() * counts).sum() / counts.sum().clamp(min=1))
+        weight = krige(offset, usable, reach, noise).expand(len(times), -1, -1)
+        guess = torch.einsum("tqn,tqnc->tqc", weight, near)
+        return float((guess - here).square().nanmean())
 
     reach, noise = min(itertools.product(REACHES, NOISES), key=lambda pair: error(*pair))
     return Texture(found.spacing, reach, noise)
+
+
+def evenly(count: int, most: int) -> Int64[np.ndarray, " chosen"]:
+    """At most so many positions, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def _matern(h: Float64[Tensor, "..."]) -> Float64[Tensor, "..."]:

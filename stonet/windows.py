@@ -97,9 +97,9 @@ class Batch:
 
     @property
     def late(self) -> Bool[Tensor, "batch node"]:
-        """Whether a node lacks its newest value, though it has others."""
+        """Whether a node lacks its newest values, in all the channels in which it has others."""
         last = self.seen[self.past[:, -1]]
-        return (~last & self.known).any(-1)
+        return ~last.any(-1) & self.known.any(-1)
 
     @cached_property
     def silence(self) -> Silence:

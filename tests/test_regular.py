@@ -79,11 +79,11 @@ def test_gaps_are_the_share_that_must_be_filled() -> None:
         assert (batch(values[:frames], odd).gaps(6) == 1).all()
 
 
-def test_a_node_is_late_where_its_newest_value_is_missing_but_others_are_there() -> None:
+def test_a_node_is_late_where_its_newest_values_are_missing_but_others_are_there() -> None:
     values, seen = noise(6, 6, 2), np.ones((6, 6, 2), bool)
     regular = [-5.0, -4, -3, -2, -1, 0]
     assert not batch(values, regular).late.any()
-    seen[-1, 0] = seen[-1, 1, 1] = False  # of all channels, of one
+    seen[-1, 0] = seen[-1, 1, 1] = False  # in all channels; in one of them, which is not enough
     seen[:, 2] = seen[:, 3, 0] = False  # there are no others
     seen[2, 4] = False  # an older one
-    assert batch(values, regular, seen).late.tolist() == [[True, True, False, False, False, False]]
+    assert batch(values, regular, seen).late.tolist() == [[True] + [False] * 5]

@@ -53,7 +53,7 @@ class LinearForecaster(Forecaster):
 
 
 def persistence(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:
-    """The last observed value; at a point without a past, the mean of its neighbours' last ones."""
+    """The last observed value; at a point without a past, its neighbours', kriged."""
     base = LinearBase(clock, channels, "persistence")
     base.hold(Texture(mean_spacing(nodes)))
     return LinearForecaster(base)
@@ -70,7 +70,7 @@ class Daily(Forecaster):
         u(x, t0 + lead) = u(x, t0 + lead - n days),  the smallest n that does not look ahead
 
     Between observed times it is interpolated linearly; where the inputs do not reach back that far
-    (leads under one step), the oldest counts. A point without a past takes its neighbours' mean.
+    (leads under one step), the oldest counts. A point without a past takes its neighbours'.
     """
 
     spacing: Tensor
