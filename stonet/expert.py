@@ -42,6 +42,8 @@ class Expert(nn.Module):
         channels: of the field.
     """
 
+    far_share: Tensor
+
     def __init__(self, white: int, features: int, hidden: int, clock: Clock, channels: int) -> None:
         super().__init__()
         self.shape = (clock.horizon, 2 * channels)
@@ -51,6 +53,7 @@ class Expert(nn.Module):
         self.out = nn.Linear(hidden, math.prod(self.shape))
         nn.init.zeros_(self.out.weight)  # starts as "trust the base"
         nn.init.zeros_(self.out.bias)
+        self.register_buffer("far_share", torch.ones(()))  # of its advice without a past
 
     def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
         """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
@@ -60,6 +63,7 @@ class Expert(nn.Module):
         seen = torch.cat([sight.white, sight.time], dim=-1)
         chosen = torch.where(sight.has_past[..., None], self.own(seen), self.far(seen))
         out = self.out(nn.functional.gelu(self.hidden(nn.functional.gelu(chosen))))
+        out = out * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from stonet.expert import Expert, Rows
-from stonet.geometry import Points
+from stonet.geometry import Points, curve_order
 from stonet.progress import tell
 from stonet.windows import Windows
 
@@ -21,6 +21,7 @@ FEWEST_ROWS, MOST_ROWS = 8_192, 150_000  # kept in memory
 TEST_ROWS = 20_000
 AT_ONCE = 512  # windows read together, at as many points as make up
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
+ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.99  # of the base's error: what counts as less
 PASSES = 5  # over the rows at most: few rows are soon known by heart
@@ -53,9 +54,12 @@ class School:
     def __init__(
         self, model: Pupil, windows: Windows, nodes: Points, seed: int, outage: float, steps: int
     ) -> None:
-        self.model, self.nodes, self.seed, self.outage = model, nodes, seed, outage
+        self.model, self.nodes, self.seed = model, nodes, seed
+        self.aside = np.zeros(len(nodes), dtype=bool)
+        self.aside[curve_order(nodes)[ASIDE - 1 :: ASIDE]] = True
         wanted = math.ceil(steps * LESSON / PASSES)
-        self.rows = self._rows(windows, min(max(wanted, FEWEST_ROWS), MOST_ROWS))
+        silence = SILENT if outage else 0.0
+        self.rows = self._rows(windows, min(max(wanted, FEWEST_ROWS), MOST_ROWS), silence, True)
         self.steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
 
     def lesson(self, step: int) -> Rows:
@@ -70,9 +74,10 @@ class School:
         """Leaves the expert as it was when it erred least on the judges' rows.
 
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
+        So it does at places without a past, by the points that were set aside for them.
         """
         steps = self.steps
-        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS, harder=False)
+        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS)
         assert expert is not None
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
         best, kept = CLEARLY * _error(tests, self.model), copy.deepcopy(expert.state_dict())
@@ -90,23 +95,39 @@ class School:
                 if error < best:
                     best, kept = error, copy.deepcopy(expert.state_dict())
         expert.load_state_dict(kept)
+        if self.aside.any():
+            self._judge_far(expert, self._rows(judges, TEST_ROWS // 4, silence=1.0))
 
-    def _rows(self, windows: Windows, most: int, harder: bool = True) -> Rows:
-        """Groups of windows at a few points; `harder`: some without a past, some with gaps."""
+    def _judge_far(self, expert: Expert, tests: Rows) -> None:
+        """Whether the advice is any good without a past, where nobody learned from such rows."""
+        errors = []
+        for share in (0.0, 1.0):
+            expert.far_share.fill_(share)
+            errors.append(_error(tests, self.model))
+        expert.far_share.fill_(float(errors[1] < CLEARLY * errors[0]))
+
+    def _rows(self, windows: Windows, most: int, silence: float = 0.0, torn: bool = False) -> Rows:
+        """Groups of windows at a few points; a share as if without a past, some groups with gaps.
+
+        Silent are only points that are not set aside; if all are to be, only those that are.
+        """
         draw = np.random.default_rng((self.seed, len(windows), most))
+        pool = np.flatnonzero(self.aside) if silence == 1 else np.arange(len(self.nodes))
         count = min(AT_ONCE, len(windows))
-        few = min(max(1, 2 * AT_ONCE // count), len(self.nodes))
-        everything = len(windows) * len(self.nodes)
-        parts, groups = [], max(1, min(most, everything) // (count * few))
+        few = min(max(1, 2 * AT_ONCE // count), len(pool))
+        parts, groups = [], max(1, min(most, len(windows) * len(pool)) // (count * few))
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
-            points = np.sort(draw.choice(len(self.nodes), few, replace=False))
-            share = SILENT if harder and self.outage else 0.0
-            silent = torch.from_numpy(draw.random((count, few)) < share)
-            torn = harder and number % TORN == TORN - 1
-            gaps = float(draw.uniform(0, MOST_GAPS)) if torn else 0.0
-            parts.append(self.model.rows(windows, chosen, self.nodes, points, silent, gaps))
+            points = pool[np.sort(draw.choice(len(pool), few, replace=False))]
+            silent = draw.random((count, few)) < silence
+            silent &= (silence == 1) | ~self.aside[points]
+            has_gaps = torn and number % TORN == TORN - 1
+            gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
+            some = self.model.rows(
+                windows, chosen, self.nodes, points, torch.from_numpy(silent), gaps
+            )
+            parts.append(some)
         return Rows.joined(parts)
 
 
