@@ -34,7 +34,7 @@ from stonet.zoo import MODELS
 PROBE = 8  # steps that are timed
 JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
-SCHOOLING = 0.25  # share at most for the expert's schooling
+SCHOOLING = 0.7  # share at most, of what the closed forms leave, for the expert's schooling
 TAUGHT = 50  # of its steps that are timed, against three times as many
 
 
@@ -215,8 +215,9 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     trainer.fit(watch=clock)
     if not clock.steps:  # nothing to train
         return _trained(task.config, epochs=0)
-    schooling, taking = _schooling(trainer, task.config.train.schooling, minutes)
-    seconds = 60 * minutes - clock.judged[0] - taking  # the first look held the closed forms
+    seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
+    schooling, taking = _schooling(trainer, task.config.train.schooling, SCHOOLING * seconds)
+    seconds -= taking
     looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
     steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
     whole = trainer.feed.whole
@@ -228,8 +229,8 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     return _trained(task.config, **found)
 
 
-def _schooling(trainer: Trainer, most: int, minutes: float) -> tuple[int, float]:
-    """How many steps of schooling the minutes allow, and what those beyond TAUGHT take."""
+def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]:
+    """How many steps of schooling the seconds allow, and what those beyond TAUGHT take."""
     times = [time.perf_counter()]
     for steps in (TAUGHT, 3 * TAUGHT):
         school = trainer.school(steps)
@@ -238,8 +239,8 @@ def _schooling(trainer: Trainer, most: int, minutes: float) -> tuple[int, float]
         school.teach(trainer.judges)
         times.append(time.perf_counter())
     each = max(times[2] - 2 * times[1] + times[0], 0.0) / (2 * TAUGHT)
-    steps = min(most, int(SCHOOLING * 60 * minutes / max(each, 1e-9)))
-    return steps, max(steps - TAUGHT, 0) * each
+    more = min(most - TAUGHT, int(max(seconds, 0.0) / max(each, 1e-9)))
+    return TAUGHT + more, max(more, 0) * each
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
