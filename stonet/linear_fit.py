@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from stonet.geometry import Points, curve_order
 from stonet.linear import BOUNDLESS, TORN, LinearBase, Look
 from stonet.progress import tell
 from stonet.regular import interpolate
-from stonet.ridge import Moments, best_choice, solve
+from stonet.ridge import Beta, Choice, Moments, best_choice, solve
 from stonet.stencil import Stencil, make_stencil
 from stonet.texture import Texture, find_texture
 from stonet.windows import Batch, Windows, in_batches
@@ -29,7 +29,7 @@ WORK = 1e11  # multiplications that X'X may take; many columns are fitted to few
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
 LOOKED_AT = 256  # windows whose texture is looked at
-Halves = tuple[Moments, Moments]
+Pair = tuple[Moments, Moments]  # of two halves of the points; or to fit, and to judge
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def _noise(base: LinearBase, train: Moments, stencil: Stencil) -> Float64[np.nda
 
 
 def _solve(
-    base: LinearBase, train: Halves, judges: Halves, noise: Float64[np.ndarray, " column"]
+    base: LinearBase, train: Pair, judges: Pair, noise: Float64[np.ndarray, " column"]
 ) -> None:
     """The coefficients of every kind of past, their errors and the whitening."""
     own = base.block + np.arange(base.columns)
@@ -97,23 +97,42 @@ def _solve(
     newest = (own < base.block + base.channels) & (base.clock.past > 1)
     late = np.where(newest, own + base.channels, own)  # the value before it stands for the newest
     sums = train[0] + train[1], judges[0] + judges[1]
-    with_past = best_choice([(sums[0].take(own), sums[1].take(own))])
-    halves = [(train[0].take(far), judges[1].take(far)), (train[1].take(far), judges[0].take(far))]
+    with_past = best_choice([_take(sums, own)])
+    halves = [_take((train[0], judges[1]), far), _take((train[1], judges[0]), far)]
     if not all(part.count.sum() for pair in halves for part in pair):
-        halves = [(sums[0].take(far), sums[1].take(far))]
+        halves = [_take(sums, far)]
     without = best_choice(halves, solve(sums[0].take(own), with_past))
+    ridge = with_past.ridge
     for number, share in enumerate(TORN):
-        blurred = [part.blurred(share * noise) for part in sums]
-        prior = solve(blurred[0].take(own), with_past)
-        kinds = ((own, with_past, None), (far, without, prior), (late, with_past, None))
-        for kind, (keep, choice, start) in enumerate((*kinds, kinds[1]), start=4 * number):
-            fitted, judged = (part.take(keep) for part in blurred)
-            beta = solve(fitted, choice, start)
-            error = (judged if judged.count.sum() else fitted).error(beta)
-            base.white[kind] = torch.from_numpy(fitted.whitening(with_past.ridge, base.width))
-            if base.kind == "ridge":
-                base.weight[kind] = torch.from_numpy(beta).transpose(1, 2)
-                base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
+        kind, blurred = 4 * number, (sums[0].blurred(share * noise), sums[1].blurred(share * noise))
+        beta = _keep(base, kind, _take(blurred, own), with_past, ridge)
+        _keep(base, kind + 1, _take(blurred, far), without, ridge, beta)
+        _keep(base, kind + 2, _take(blurred, late), with_past, ridge)
+        for table in (base.weight, base.white, base.spread):
+            table[kind + 3] = table[kind + 1]  # without an own past, its newest value is no matter
+
+
+def _take(pair: Pair, columns: Int64[np.ndarray, " kept"]) -> Pair:
+    return pair[0].take(columns), pair[1].take(columns)
+
+
+def _keep(
+    base: LinearBase,
+    kind: int,
+    sums: Pair,
+    choice: Choice,
+    ridge: float,
+    prior: Beta | None = None,
+) -> Beta:
+    """Solve for a kind of past and remember the solution; `ridge` is what whitening calls noise."""
+    fitted, judged = sums
+    beta = solve(fitted, choice, prior)
+    error = (judged if judged.count.sum() else fitted).error(beta)
+    base.white[kind] = torch.from_numpy(fitted.whitening(ridge, base.width))
+    if base.kind == "ridge":
+        base.weight[kind] = torch.from_numpy(beta).transpose(1, 2)
+        base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
+    return beta
 
 
 def _has_gaps(windows: Windows) -> bool:
@@ -129,7 +148,7 @@ def _has_gaps(windows: Windows) -> bool:
 
 def _moments(
     base: LinearBase, windows: Windows, stencil: Stencil, half: Bool[Tensor, " node"], fill: bool
-) -> Halves:
+) -> Pair:
     """X'X, X'Y and Y'Y for every hour of the day, for the points of one half and of the other.
 
     X begins with what stands in for an own past.

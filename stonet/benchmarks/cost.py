@@ -4,12 +4,12 @@ r"""What a training step costs, on paper: the growth in every size, beside measu
 
 with (N points, K neighbours, d latent, m hidden, r rank, L layers, F distinct frames and B windows
 in a batch, n seen by the network and n' out, G groups of regressors at the 12 newest steps
-and one before, w whitened, h hidden of the expert, C channels)
+and two before, w whitened, h hidden of the expert, C channels)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
                    + B N n n' d r  +  B N n' r d          time kernel, map
                    + B N (2 w h + h^2 + 2 h C n') ]       expert
-    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + older) K'
+    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + 2 older) K'
 
 a, b and c are fitted to all measured steps at once: three numbers for all sizes.
 """
