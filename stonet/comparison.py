@@ -244,12 +244,12 @@ def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
-    """What decides how many steps fit: model, its code, data and budget, but not the seed."""
+    """What decides how many steps fit: model, all code involved, data, budget; not the seed."""
     config = task.config.model_dump()
     config["train"].pop("seed")
     shape = [len(task.nodes), len(task.windows("train", task.stride)), asdict(task.clock)]
     built = MODELS[task.config.model]
-    code = code_hash("stonet.training.Trainer", f"{built.__module__}.{built.__qualname__}")
+    code = code_hash(f"{__name__}._for_minutes", f"{built.__module__}.{built.__qualname__}")
     told = json.dumps([code, config, shape, minutes], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 

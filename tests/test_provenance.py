@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contracts import small_field, small_task
 
+from stonet import comparison
 from stonet.provenance import PACKAGE, code_hash, reached
 
 MEASURE = "stonet.experiments.comparison.measure"
@@ -72,3 +74,14 @@ def test_dependencies_are_followed_through_the_package() -> None:
     assert not {"stonet.kernel", "stonet.decoder"} & rival
     assert not {"stonet.rivals.stgcn", "stonet.plots", "stonet.config", "stonet.console"} & ours
     assert ("stonet.experiments.comparison", "table") not in reached(MEASURE, STONET)
+
+
+def test_the_steps_of_a_budget_are_remembered_for_the_code_that_found_them(monkeypatch) -> None:
+    """Not for that of the model alone: the shares of a budget decide as well."""
+    asked: list[str] = []
+    monkeypatch.setattr(comparison, "code_hash", lambda *roots: asked.extend(roots) or "")
+    comparison._fingerprint(small_task(small_field("plane")), 1.0)
+    used = reached(*asked)
+    for name in ("PROBE", "JUDGED", "JUDGING", "SCHOOLING", "TAUGHT", "_schooling"):
+        assert ("stonet.comparison", name) in used
+    assert {("stonet.training", "Trainer"), ("stonet.model", "STONetwork")} <= used
