@@ -121,7 +121,7 @@ class Forecaster(nn.Module, ABC):
         """Points of the scene out of every radius, served by their nearest neighbour instead."""
         return 0
 
-    def school(self, windows: Windows, nodes: Points, seed: int, outage: float, steps: int) -> Any:
+    def school(self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int) -> Any:
         """Where it learns from single points before all else; most models have no such thing."""
         return None
 

@@ -256,9 +256,11 @@ class STONetwork(Forecaster):
         return graph.multipole.isolated + links.decoder.neighbours.isolated
 
     def school(
-        self, windows: Windows, nodes: Points, seed: int, outage: float, steps: int
+        self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int
     ) -> School | None:
-        return None if self.expert is None else School(self, windows, nodes, seed, outage, steps)
+        if self.expert is None:
+            return None
+        return School(self.expert, self.rows, windows, nodes, seed, outage, steps)
 
     def schooled(self) -> list[nn.Parameter]:
         return [] if self.expert is None else list(self.expert.parameters())

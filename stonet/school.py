@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,30 +31,44 @@ LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 2e-3, 1e-4, 30
 
 
-@runtime_checkable
-class Pupil(Protocol):
-    """A model that has an expert, and can tell what it sees at single points."""
-
-    expert: Expert | None
-
-    def rows(
-        self,
-        windows: Windows,
-        chosen: Int64[np.ndarray, " window"],
-        nodes: Points,
-        points: Int64[np.ndarray, " point"],
-        silent: Bool[Tensor, "window point"],
-        gaps: float = 0.0,
-    ) -> Rows: ...
+# Rows of some windows at some of the nodes, with who is silent there, and a share of gaps.
+Show = Callable[
+    [
+        Windows,
+        Int64[np.ndarray, " window"],
+        Points,
+        Int64[np.ndarray, " point"],
+        Bool[Tensor, "window point"],
+        float,
+    ],
+    Rows,
+]
 
 
 class School:
-    """Rows of the training windows, from which the expert learns, as many as the steps ask for."""
+    """Rows of the training windows, from which the expert learns, as many as the steps ask for.
+
+    Args:
+        expert: who learns.
+        show: makes rows.
+        windows: for training.
+        nodes: the points that these are at.
+        seed: decides which rows are drawn.
+        outage: whether any are seen without a past; how many is the school's choice.
+        steps: of the schooling.
+    """
 
     def __init__(
-        self, model: Pupil, windows: Windows, nodes: Points, seed: int, outage: float, steps: int
+        self,
+        expert: Expert,
+        show: Show,
+        windows: Windows,
+        nodes: Points,
+        seed: int,
+        outage: bool,
+        steps: int,
     ) -> None:
-        self.model, self.nodes, self.seed = model, nodes, seed
+        self.expert, self.show, self.nodes, self.seed = expert, show, nodes, seed
         self.aside = np.zeros(len(nodes), dtype=bool)
         self.aside[curve_order(nodes)[ASIDE - 1 :: ASIDE]] = True
         wanted = math.ceil(steps * LESSON / PASSES)
@@ -76,11 +90,9 @@ class School:
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
         So it does at places without a past, by the points that were set aside for them.
         """
-        steps = self.steps
-        expert, tests = self.model.expert, self._rows(judges, TEST_ROWS)
-        assert expert is not None
+        expert, steps, tests = self.expert, self.steps, self._rows(judges, TEST_ROWS)
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
-        best, kept = CLEARLY * _error(tests, self.model), copy.deepcopy(expert.state_dict())
+        best, kept = CLEARLY * _error(tests, expert), copy.deepcopy(expert.state_dict())
         for step in range(steps):
             tell(step, steps)
             for group in optimiser.param_groups:
@@ -91,20 +103,20 @@ class School:
             (total / count.clamp(min=1)).backward()
             optimiser.step()
             if (step + 1) % max(1, steps // LOOKS) == 0:
-                error = _error(tests, self.model)
+                error = _error(tests, expert)
                 if error < best:
                     best, kept = error, copy.deepcopy(expert.state_dict())
         expert.load_state_dict(kept)
         if self.aside.any():
-            self._judge_far(expert, self._rows(judges, TEST_ROWS // 4, silence=1.0))
+            self._judge_far(self._rows(judges, TEST_ROWS // 4, silence=1.0))
 
-    def _judge_far(self, expert: Expert, tests: Rows) -> None:
+    def _judge_far(self, tests: Rows) -> None:
         """Whether the advice is any good without a past, where nobody learned from such rows."""
-        errors = []
-        for share in (0.0, 1.0):
-            expert.far_share.fill_(share)
-            errors.append(_error(tests, self.model))
-        expert.far_share.fill_(float(errors[1] < CLEARLY * errors[0]))
+        share, errors = self.expert.far_share, []
+        for tried in (0.0, 1.0):
+            share.fill_(tried)
+            errors.append(_error(tests, self.expert))
+        share.fill_(float(errors[1] < CLEARLY * errors[0]))
 
     def _rows(self, windows: Windows, most: int, silence: float = 0.0, torn: bool = False) -> Rows:
         """Groups of windows at a few points; a share as if without a past, some groups with gaps.
@@ -124,15 +136,12 @@ class School:
             silent &= (silence == 1) | ~self.aside[points]
             has_gaps = torn and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
-            some = self.model.rows(
-                windows, chosen, self.nodes, points, torch.from_numpy(silent), gaps
-            )
-            parts.append(some)
+            quiet = torch.from_numpy(silent)
+            parts.append(self.show(windows, chosen, self.nodes, points, quiet, gaps))
         return Rows.joined(parts)
 
 
 @torch.no_grad()
-def _error(rows: Rows, model: Pupil) -> float:
-    assert model.expert is not None
-    total, count = rows.error(model.expert)
+def _error(rows: Rows, expert: Expert) -> float:
+    total, count = rows.error(expert)
     return float(total / count.clamp(min=1))

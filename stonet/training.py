@@ -256,7 +256,7 @@ class Trainer:
 
     def school(self, steps: int) -> School | None:
         """A school with rows for so many steps."""
-        seed, outage = self.config.seed, self.config.outage or 0.0
+        seed, outage = self.config.seed, bool(self.config.outage)
         return self.model.school(self.windows, self.nodes, seed, outage, steps)
 
     def _check_windows(self) -> None:

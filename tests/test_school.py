@@ -33,7 +33,9 @@ def pupil(task: Task) -> STONetwork:
 def school_of(
     task: Task, seed: int = 0, model: STONetwork | None = None, steps: int = 100
 ) -> School:
-    return School(model or pupil(task), task.windows("train"), task.nodes, seed, 0.1, steps)
+    school = (model or pupil(task)).school(task.windows("train"), task.nodes, seed, True, steps)
+    assert school is not None
+    return school
 
 
 def content(rows: Rows) -> list:
@@ -129,9 +131,9 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
     school = school_of(task, model=model, steps=40)
     tests, untaught = school._rows(judges, 500), knowledge(model)
     monkeypatch.setattr(school, "_rows", lambda *asked, **how: tests)
-    before = _error(tests, model)
+    before = _error(tests, model.expert)
     school.teach(judges)
-    assert _error(tests, model) <= before
+    assert _error(tests, model.expert) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
 
@@ -164,12 +166,12 @@ def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
 
 def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
     model = pupil(chaos)
-    school = School(model, chaos.windows("train"), chaos.nodes, 0, 0.0, 300)
+    school = model.school(chaos.windows("train"), chaos.nodes, 0, False, 300)
     tests = school._rows(chaos.windows("test"), 2000)
-    before = _error(tests, model)
+    before = _error(tests, model.expert)
     assert before > 0.8  # of a standard deviation: the base knows nothing
     school.teach(chaos.windows("validation"))
-    assert _error(tests, model) < 0.4 * before
+    assert _error(tests, model.expert) < 0.4 * before
 
 
 def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +191,7 @@ def test_points_set_aside_are_silent_for_the_judges_alone(
     school, shown = school_of(chaos), []
     assert school.aside.sum() == len(chaos.nodes) // school_module.ASIDE
     monkeypatch.setattr(
-        school.model, "rows",
+        school, "show",
         lambda windows, chosen, nodes, points, silent, gaps: shown.append((points, silent))
         or school.rows,
     )  # fmt: skip
@@ -207,12 +209,12 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
 ) -> None:
     """At points with a past it is given either way."""
     model = pupil(chaos)
-    school, expert = school_of(chaos, model=model), model.expert
-    assert expert is not None
+    school = school_of(chaos, model=model)
+    expert = school.expert
     torch.nn.init.constant_(expert.out.bias, 0.3)
     rows = school._rows(chaos.windows("validation"), 500, silence=1.0)
     advice = 0.3 * rows.scale - 0.3 * rows.scale * rows.base
-    school._judge_far(expert, replace(rows, target=rows.base + advice * (1 if helps else -1)))
+    school._judge_far(replace(rows, target=rows.base + advice * (1 if helps else -1)))
     assert float(expert.far_share) == helps
     assert (expert(rows.sight)[:, 1:] != 0).any() == helps
     own = replace(rows.sight, has_past=torch.ones_like(rows.sight.has_past))
