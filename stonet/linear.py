@@ -15,7 +15,6 @@ which they hardly vary (second differences, say) often tell most, and would drow
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -60,17 +59,23 @@ class Look:
         kind = torch.where(silent, self.kind | 1, self.kind)
         return replace(self, columns=columns, kind=kind)
 
-    def choose(self, told: Callable[[int], Tensor]) -> Tensor:
-        """Of what holds for each kind, to every query its own."""
-        near = self.kind.device.type == "cpu"  # a GPU is not asked which occur
-        kinds = torch.unique(self.kind).tolist() if near else range(self.kinds)
-        result = None
-        for kind in kinds:
-            one = told(kind)
-            mine = (self.kind == kind).view(*self.kind.shape, *(1,) * (one.dim() - 2))
-            result = one if result is None else torch.where(mine, one, result)
-        assert result is not None
-        return result if len(kinds) > 1 else result.expand(*self.kind.shape, *result.shape[2:])
+    def times(
+        self, table: Float64[Tensor, "kind hour column out"], hour: Int[Tensor, " batch"]
+    ) -> Float64[Tensor, "batch query out"]:
+        """Every query's regressors by the matrix of its own kind of past and hour."""
+        if self.kind.device.type == "cpu":  # the rows of a kind and hour at once
+            rows, hours = self.columns.flatten(0, 1), table.shape[1]
+            group = (self.kind * hours + hour[:, None]).flatten()
+            result = rows.new_empty(len(rows), table.shape[-1])
+            for one in torch.unique(group).tolist():
+                mine = torch.nonzero(group == one)[:, 0]
+                result[mine] = rows[mine] @ table[one // hours, one % hours]
+            return result.unflatten(0, self.kind.shape)
+        result = self.columns @ table[0, hour]  # a GPU is not asked which occur
+        for kind in range(1, self.kinds):
+            mine = (self.kind == kind)[..., None]
+            result = torch.where(mine, self.columns @ table[kind, hour], result)
+        return result
 
 
 class LinearBase(nn.Module):
@@ -101,7 +106,7 @@ class LinearBase(nn.Module):
         self.block = clock.past * channels  # own past, which comes first
         self.columns = 2 * self.block + WIDE * self.close * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
-        size = (KINDS, self.hours, clock.horizon + 1, self.columns, channels)
+        size = (KINDS, self.hours, self.columns, clock.horizon + 1, channels)
         self.register_buffer("weight", torch.zeros(size, dtype=torch.float64))
         white = torch.zeros(KINDS, self.columns, self.width, dtype=torch.float64)
         self.register_buffer("white", white)  # the last row takes the mean away
@@ -113,7 +118,7 @@ class LinearBase(nn.Module):
         self.register_buffer("low", torch.full((channels,), -BOUNDLESS, dtype=torch.float64))
         self.register_buffer("high", torch.full((channels,), BOUNDLESS, dtype=torch.float64))
         for channel in range(channels):  # persistence: lag 0 of the past, or what stands in for it
-            self.weight[..., channel, channel] = 1.0
+            self.weight[:, :, channel, :, channel] = 1.0
 
     @property
     def texture(self) -> Texture:
@@ -133,27 +138,22 @@ class LinearBase(nn.Module):
 
     def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """Beta applied to what was seen."""
+        told = look.times(self.weight.flatten(3), batch.hour % self.hours)
         between = between_leads(batch.lead.double(), self.clock.horizon)  # rows future knot
-        hour = batch.hour % self.hours
-        between = between.expand(len(hour), -1, -1)
-
-        def told(kind: int) -> Tensor:
-            table = self.weight[kind, hour]
-            return torch.einsum("btl,blcd,bqc->bqtd", between, table, look.columns)
-
-        chosen = look.choose(told).transpose(1, 2)
-        return chosen.clamp(self.low, self.high).to(batch.frames.dtype)
+        knots = told.unflatten(-1, self.weight.shape[3:])
+        asked = torch.einsum("btl,bqld->btqd", between.expand(len(knots), -1, -1), knots)
+        return asked.clamp(self.low, self.high).to(batch.frames.dtype)
 
     def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:
         """The regressors, decorrelated and of order one; without an own past, the neighbours'."""
-        return look.choose(lambda kind: look.columns @ self.white[kind])
+        return look.times(self.white[:, None], torch.zeros_like(look.kind[:, 0]))
 
     @in_float32
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
-        between = between_leads(batch.lead, self.clock.horizon)
-        usual = look.choose(lambda kind: (between @ self.spread[kind].to(between.dtype))[:, None])
-        return usual.clamp(min=1e-6).transpose(1, 2)
+        usual = self.spread[look.kind]  # batch query knot channel
+        between = between_leads(batch.lead, self.clock.horizon).expand(len(usual), -1, -1)
+        return torch.einsum("btl,bqld->btqd", between, usual.to(between.dtype)).clamp(min=1e-6)
 
     def sun(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch query knot"] | None:
         """The sine of the sun's elevation, 0 at night, at whole steps around the issue time."""

@@ -130,7 +130,7 @@ def _keep(
     error = (judged if judged.count.sum() else fitted).error(beta)
     base.white[kind] = torch.from_numpy(fitted.whitening(ridge, base.width))
     if base.kind == "ridge":
-        base.weight[kind] = torch.from_numpy(beta).transpose(1, 2)
+        base.weight[kind] = torch.from_numpy(beta)
         base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
     return beta
 
@@ -158,7 +158,6 @@ def _moments(
     rows = min(MAX_ROWS, int(max(WORK / columns**2, 50 * columns)))
     for batch, now, target, mask in _regression_batches(windows, len(half), rows):
         look = base.look(batch, stencil)
-        x = torch.cat([look.stand_in, look.columns], dim=-1)
         y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
         seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
         if fill:
@@ -169,7 +168,8 @@ def _moments(
         for hour in torch.unique(batch.hour % base.hours).tolist():
             at_hour = usable & (batch.hour % base.hours == hour)[:, None]
             for part, chosen in zip(result, (at_hour & half, at_hour & ~half), strict=True):
-                part.add(hour, x[chosen].numpy(), y[chosen].numpy())
+                x = torch.cat([look.stand_in[chosen], look.columns[chosen]], dim=-1)
+                part.add(hour, x.numpy(), y[chosen].numpy())
     return result[0], result[1]
 
 
@@ -181,7 +181,7 @@ def _filled(
     seen: Bool[Tensor, "batch query knot channel"],
 ) -> Float64[Tensor, "batch query knot channel"]:
     """Targets with their gaps filled: the forecast plus its error at the leads around."""
-    expected = torch.einsum("blcd,bqc->bqld", base.weight[0, batch.hour % base.hours], look.columns)
+    expected = torch.einsum("bcld,bqc->bqld", base.weight[0, batch.hour % base.hours], look.columns)
     knots = torch.arange(y.shape[2], dtype=y.dtype)
     error = interpolate(
         (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots

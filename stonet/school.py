@@ -19,7 +19,7 @@ from stonet.windows import Windows
 
 FEWEST_ROWS, MOST_ROWS = 8_192, 150_000  # kept in memory
 TEST_ROWS = 20_000
-AT_ONCE = 512  # windows read together, at as many points as make up
+WINDOWS, AT_ONCE = 128, 1024  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
@@ -124,14 +124,15 @@ class School:
         Silent are only points that are not set aside; if all are to be, only those that are.
         """
         draw = np.random.default_rng((self.seed, len(windows), most))
-        pool = np.flatnonzero(self.aside) if silence == 1 else np.arange(len(self.nodes))
-        count = min(AT_ONCE, len(windows))
-        few = min(max(1, 2 * AT_ONCE // count), len(pool))
+        pool = curve_order(self.nodes)  # points beside each other share their neighbours
+        pool = pool[self.aside[pool]] if silence == 1 else pool
+        count = min(WINDOWS, len(windows))
+        few = min(max(1, AT_ONCE // count), len(pool))
         parts, groups = [], max(1, min(most, len(windows) * len(pool)) // (count * few))
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
-            points = pool[np.sort(draw.choice(len(pool), few, replace=False))]
+            points = pool[(draw.integers(len(pool)) + np.arange(few)) % len(pool)]
             silent = draw.random((count, few)) < silence
             silent &= (silence == 1) | ~self.aside[points]
             has_gaps = torn and number % TORN == TORN - 1

@@ -177,7 +177,8 @@ def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
 def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a short schooling does not begin with long reading."""
     monkeypatch.setattr(school_module, "FEWEST_ROWS", 100)
-    monkeypatch.setattr(school_module, "AT_ONCE", 32)
+    monkeypatch.setattr(school_module, "WINDOWS", 32)
+    monkeypatch.setattr(school_module, "AT_ONCE", 64)
     monkeypatch.setattr(school_module, "LESSON", 50)
     monkeypatch.setattr(school_module, "PASSES", 5)
     rows = [len(school_of(chaos, steps=steps).rows) for steps in (0, 20, 40)]
