@@ -1,10 +1,11 @@
 r"""The expert of one point: what its surroundings say beyond the linear base, learned from rows.
 
-    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, clock, sun)
+    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, base, clock, sun, place)
 
 a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
-and interpolated between them. A row is one point of one window, so that a step of its schooling
-sees more different weather than a step of the whole network, whose points are all alike.
+and interpolated between them. What the base says is worth hearing: its coefficients are the hour's,
+and its regressors more than the whitened ones. A row is one point of one window, so that a step of
+its schooling sees more different weather than one of the whole network, whose points are alike.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import gelu, pad
 
 from stonet.clock import Clock
 from stonet.devices import sent
 
+FAR = 3.0  # standard deviations of the training points: nothing is known of how it goes on there
+
 
 @dataclass(frozen=True)
 class Sight:
-    """What the expert knows of each point: of its own and its neighbours' past, and of the time."""
+    """What the expert knows of each point: its own and its neighbours' past, where, and when."""
 
     white: Float[Tensor, "*row white"]  # whitened regressors
     has_past: Bool[Tensor, "*row"]
+    base: Float[Tensor, "*row knot channel"]  # the linear forecast, after lead 0
     time: Float[Tensor, "*row feature"]  # the clock and the sun
+    place: Float[Tensor, "*row m"]
 
 
 class Expert(nn.Module):
-    """Two hidden layers; points without a past have a first layer of their own.
+    """Two hidden layers; points without a past have a first one of their own.
 
     Args:
         white: whitened regressors.
@@ -40,31 +45,57 @@ class Expert(nn.Module):
         hidden: width.
         clock: of the data; answers are given at its leads.
         channels: of the field.
+        places: of the training points.
     """
 
     far_share: Tensor
 
-    def __init__(self, white: int, features: int, hidden: int, clock: Clock, channels: int) -> None:
+    middle: Tensor
+    extent: Tensor
+
+    def __init__(
+        self,
+        white: int,
+        features: int,
+        hidden: int,
+        clock: Clock,
+        channels: int,
+        places: Float[Tensor, "node m"],
+    ) -> None:
         super().__init__()
         self.shape = (clock.horizon, 2 * channels)
-        self.own = nn.Linear(white + features, hidden)
-        self.far = nn.Linear(white + features, hidden)
+        seen = white + clock.horizon * channels + features + places.shape[1]
+        self.own = nn.Linear(seen, hidden)
+        self.far = nn.Linear(seen, hidden)
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, math.prod(self.shape))
         nn.init.zeros_(self.out.weight)  # starts as "trust the base"
         nn.init.zeros_(self.out.bias)
         self.register_buffer("far_share", torch.ones(()))  # of its advice without a past
+        self.register_buffer("middle", places.mean(0))
+        self.register_buffer("extent", places.std(0, correction=0).clamp(min=1e-6))
 
     def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
         """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
 
         At lead 0 there is nothing to correct.
         """
-        seen = torch.cat([sight.white, sight.time], dim=-1)
-        chosen = torch.where(sight.has_past[..., None], self.own(seen), self.far(seen))
-        out = self.out(nn.functional.gelu(self.hidden(nn.functional.gelu(chosen))))
-        out = out * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
+        place = ((sight.place - self.middle) / self.extent).clamp(-FAR, FAR)
+        seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, place], dim=-1)
+        state = gelu(self._first(seen, sight.has_past))
+        state = state + gelu(self.hidden(state))
+        out = self.out(state) * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
+
+    def _first(
+        self, seen: Float[Tensor, "*row seen"], has_past: Bool[Tensor, "*row"]
+    ) -> Float[Tensor, "*row hidden"]:
+        if seen.device.type != "cpu":  # a GPU is not asked which rows are which
+            return torch.where(has_past[..., None], self.own(seen), self.far(seen))
+        own, far = self.own(seen[has_past]), self.far(seen[~has_past])
+        result = own.new_empty(*has_past.shape, own.shape[-1])
+        result[has_past], result[~has_past] = own, far
+        return result
 
 
 def corrected(

@@ -137,11 +137,20 @@ class LinearBase(nn.Module):
         return self.forecast(self.look(batch, stencil), batch)
 
     def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
-        """Beta applied to what was seen."""
+        """Beta applied to what was seen, at the asked leads."""
+        return self.between(self.knots(look, batch), batch)
+
+    def knots(self, look: Look, batch: Batch) -> Float64[Tensor, "batch query knot channel"]:
+        """Beta applied to what was seen, at the leads 0, 1, ..., horizon."""
         told = look.times(self.weight.flatten(3), batch.hour % self.hours)
-        between = between_leads(batch.lead.double(), self.clock.horizon)  # rows future knot
-        knots = told.unflatten(-1, self.weight.shape[3:])
-        asked = torch.einsum("btl,bqld->btqd", between.expand(len(knots), -1, -1), knots)
+        return told.unflatten(-1, self.weight.shape[3:])
+
+    def between(
+        self, knots: Float64[Tensor, "batch query knot channel"], batch: Batch
+    ) -> Float[Tensor, "batch future query channel"]:
+        """Interpolated to the asked leads, within the data's bounds."""
+        share = between_leads(batch.lead.double(), self.clock.horizon).expand(len(knots), -1, -1)
+        asked = torch.einsum("btl,bqld->btqd", share, knots)
         return asked.clamp(self.low, self.high).to(batch.frames.dtype)
 
     def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:

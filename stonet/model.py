@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from stonet.branch import Links
@@ -95,7 +95,8 @@ class STONetwork(Forecaster):
         self.expert, self.clock = None, clock
         if self.base is not None and network.expert:
             features = 2 * clock.features + self.base.suns
-            self.expert = Expert(self.base.width, features, network.expert, clock, channels)
+            places = self._position(nodes)
+            self.expert = Expert(self.base.width, features, network.expert, clock, channels, places)
         self.sees = min(network.sees or clock.past, clock.past)
         sizes = Sizes(dimension, clock.features, edge, self.sees, clock.horizon, len(nodes))
         self.decoder = build_decoder(sizes, network)
@@ -196,9 +197,10 @@ class STONetwork(Forecaster):
         if gaps:
             batch = hide_values(batch, gaps, seed=int(chosen.sum()))
         look = self.base.look(batch, stencil).silenced(silent)
-        sight = self._sight(look, batch, stencil)
+        knots, place = self.base.knots(look, batch), self._position(nodes.take(points))
+        sight = self._sight(look, knots, batch, stencil, place.to(*self._where))
         sight = Sight(*(part.flatten(0, 1) for part in vars(sight).values()))
-        shown = (self.base.forecast(look, batch), self.base.scale(look, batch))
+        shown = (self.base.between(knots, batch), self.base.scale(look, batch))
         shape = shown[0].shape
         rest = (
             part.expand(shape).transpose(1, 2).flatten(0, 1)
@@ -227,22 +229,32 @@ class STONetwork(Forecaster):
         correction = self.project(self.decoder(asked, links.decoder))
         if self.base is None or look is None:
             return correction
-        base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
+        knots = self.base.knots(look, batch)
+        base, scale = self.base.between(knots, batch), self.base.scale(look, batch)
         if self.expert is not None and links.stencil is not None:
-            advice = self.expert(self._sight(look, batch, links.stencil))
+            place = links.decoder.position
+            advice = self.expert(self._sight(look, knots, batch, links.stencil, place))
             between = between_leads(batch.lead, self.clock.horizon).expand(len(advice), -1, -1)
             asked_for = torch.einsum("btl,bqlc->btqc", between, advice)
             correction = correction + corrected(base, asked_for)
         return base + scale * correction
 
-    def _sight(self, look: Look, batch: Batch, stencil: Stencil) -> Sight:
+    def _sight(
+        self,
+        look: Look,
+        knots: Float64[Tensor, "batch query knot channel"],
+        batch: Batch,
+        stencil: Stencil,
+        place: Float[Tensor, "query m"],
+    ) -> Sight:
         assert self.base is not None
         white = self.base.whitened(look).to(batch.frames.dtype)
         turn = 2 * torch.pi * batch.issue_time
         clock = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None].expand(-1, white.shape[1], -1)
         sun = self.base.sun(batch, stencil)
         time = clock if sun is None else torch.cat([clock, sun], dim=-1)
-        return Sight(white, look.own, time)
+        base = knots[:, :, 1:].clamp(self.base.low, self.base.high).to(white.dtype)
+        return Sight(white, look.own, base, time, place.expand(len(white), -1, -1))
 
     def reconstruct(
         self, encoded: Float[Tensor, "frame node latent"]

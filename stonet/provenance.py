@@ -21,6 +21,7 @@ NOT_FOLLOWED = {
     "stonet.sources",  # data are hashed as they were read
     "stonet.datasets",
     "stonet.zoo",  # names all models; the one that is used is a root of its own
+    "stonet.experiments.cells",  # a question is hashed as it is asked
     "stonet.plots",
     "stonet.maps",
     "stonet.cf",
@@ -35,9 +36,12 @@ Names = frozenset[tuple[str, str]]
 
 
 @cache
-def code_hash(*roots: str, package: Path = PACKAGE) -> str:
-    """SHA-256 of all that these need, such as "stonet.comparison.train"."""
-    found = sorted(reached(*roots, package=package))
+def code_hash(*roots: str, apart: tuple[str, ...] = (), package: Path = PACKAGE) -> str:
+    """SHA-256 of all that these need, such as "stonet.comparison.train".
+
+    `apart`: modules that the roots name, but that are known not to be used.
+    """
+    found = sorted(reached(*roots, apart=apart, package=package))
     digest = hashlib.sha256()
     for module, name in found:
         digest.update(f"{module}.{name}\n{_module(package, module).text(name)}\n".encode())
@@ -45,7 +49,7 @@ def code_hash(*roots: str, package: Path = PACKAGE) -> str:
 
 
 @cache
-def reached(*roots: str, package: Path = PACKAGE) -> Names:
+def reached(*roots: str, apart: tuple[str, ...] = (), package: Path = PACKAGE) -> Names:
     """(module, name) of everything in the package that these need, themselves included."""
     seen: set[tuple[str, str]] = set()
     todo = [place for root in roots for place in _places(root, package)]
@@ -58,7 +62,7 @@ def reached(*roots: str, package: Path = PACKAGE) -> Names:
         todo += [(place[0], name) for name in module.always]
         for needed in module.needs(place[1]):
             if needed.startswith("stonet."):
-                todo += _places(needed, package)
+                todo += [found for found in _places(needed, package) if found[0] not in apart]
             else:
                 todo.append((place[0], needed))
     return frozenset(seen)

@@ -17,18 +17,18 @@ from stonet.geometry import Points, curve_order
 from stonet.progress import tell
 from stonet.windows import Windows
 
-FEWEST_ROWS, MOST_ROWS = 8_192, 150_000  # kept in memory
+FEWEST_ROWS, MOST_ROWS = 8_192, 400_000  # kept in memory
 TEST_ROWS = 20_000
-WINDOWS, AT_ONCE = 128, 1024  # read together, and rows that they give; some points of each
+WINDOWS, AT_ONCE = 128, 2048  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
-CLEARLY = 0.99  # of the base's error: what counts as less
-PASSES = 5  # over the rows at most: few rows are soon known by heart
+CLEARLY = 0.995  # of the base's error: what counts as less
+PASSES = 3  # over the rows at most: few rows are soon known by heart
 LESSON = 1024  # rows of a step
-DROPPED = 0.1  # share of their regressors
+DROPPED = 0.2  # share of their regressors
 LOOKS = 20  # times that the validation rows are looked at
-LR, DECAY, WARMUP = 2e-3, 1e-4, 30
+LR, DECAY, WARMUP = 3e-3, 1e-4, 30
 
 
 # Rows of some windows at some of the nodes, with who is silent there, and a share of gaps.

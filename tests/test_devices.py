@@ -80,7 +80,7 @@ def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
     rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, silent)
     moved = rows.to(META)
     assert {t.device.type for t in tensors(moved)} == {"meta"}
-    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 7
+    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 9
     total, count = moved.error(model.expert.to(META))
     (total / count).backward()
     assert all(p.grad is not None for p in model.expert.parameters())

@@ -26,8 +26,17 @@ KINDS = pytest.mark.parametrize("kind", ["plane", "sphere"])
 
 def sight(rows: int = 7) -> Sight:
     generator = torch.Generator().manual_seed(1)
-    white, time = (torch.randn(rows, n, generator=generator, dtype=F64) for n in (6, 3))
-    return Sight(white, torch.rand(rows, generator=generator) < 0.5, time)
+    shapes = ((6,), (4, 2), (3,), (2,))
+    white, base, time, place = (
+        torch.randn(rows, *shape, generator=generator, dtype=F64) for shape in shapes
+    )
+    return Sight(white, torch.rand(rows, generator=generator) < 0.5, base, time, place)
+
+
+def alone() -> Expert:
+    """One for six regressors, three features of the time and two channels."""
+    places = torch.tensor([[0.0, 1.0], [0.0, 3.0], [0.5, 5.0]])
+    return Expert(6, 3, 5, CLOCK, 2, places)
 
 
 def expert_alone(kind: str, *settings: str) -> tuple[STONetwork, Windows]:
@@ -47,21 +56,41 @@ def heard(windows: int = len(EVERY), points: int = len(POINTS)) -> torch.Tensor:
 
 
 def test_it_starts_with_nothing_to_say() -> None:
-    expert = Expert(6, 3, 5, CLOCK, channels=2).double()
-    assert torch.equal(expert(sight()), torch.zeros(7, 5, 4))
+    assert torch.equal(alone().double()(sight()), torch.zeros(7, 5, 4))
 
 
 def test_it_is_the_written_out_formula() -> None:
-    """W3 gelu(W2 gelu(W1 [z, time])), W1 by whether the point has a past; nothing at lead 0."""
-    expert, seen = randomise(Expert(6, 3, 5, CLOCK, channels=2)).eval(), sight()
+    """h = gelu(W1 [z, base, time, place]), W1 by whether there is a past; W3 (h + gelu(W2 h)).
+
+    Nothing at lead 0. Places count in standard deviations of the training points, up to three.
+    """
+    expert, seen = randomise(alone()).eval(), sight()
+    expert.middle.copy_(torch.tensor([0.1, 2.0]))
+    expert.extent.copy_(torch.tensor([0.2, 4.0]))
     assert seen.has_past.any() and not seen.has_past.all()
     advice = expert(seen)
     assert torch.equal(advice[:, 0], torch.zeros(7, 4))
     for row in range(7):
         first = expert.own if seen.has_past[row] else expert.far
-        told = first(torch.cat([seen.white[row], seen.time[row]]))
-        wanted = expert.out(gelu(expert.hidden(gelu(told)))).view(4, 4)
+        x, y = seen.place[row].tolist()
+        place = [min(3.0, max(-3.0, (x - 0.1) / 0.2)), min(3.0, max(-3.0, (y - 2.0) / 4.0))]
+        known = [*seen.white[row], *seen.base[row].flatten(), *seen.time[row], *place]
+        state = gelu(first(torch.tensor(known, dtype=F64)))
+        wanted = expert.out(state + gelu(expert.hidden(state))).view(4, 4)
         torch.testing.assert_close(advice[row, 1:], wanted)
+
+
+def test_places_are_measured_by_the_training_points() -> None:
+    expert = alone()
+    torch.testing.assert_close(expert.middle, torch.tensor([1 / 6, 3.0]))
+    torch.testing.assert_close(expert.extent, torch.tensor([18**0.5 / 18, (8 / 3) ** 0.5]))
+
+
+def test_where_training_had_one_place_only_none_is_far() -> None:
+    """A coordinate in which the points do not differ: no division by nothing."""
+    seen = sight()
+    expert = randomise(Expert(6, 3, 5, CLOCK, 2, torch.ones(4, 2))).eval()
+    assert torch.isfinite(expert(seen)).all()
 
 
 def test_its_advice_adds_and_turns_the_base_down() -> None:
@@ -118,6 +147,7 @@ def test_a_point_without_a_past_never_reads_its_own(kind: str) -> None:
         )
         assert torch.equal(one.sight.white, two.sight.white) is same
         assert torch.equal(one.base, two.base) is same
+        assert torch.equal(one.sight.base, two.sight.base) is same
         assert torch.equal(one.sight.time, two.sight.time)
 
 
@@ -145,7 +175,9 @@ def test_between_leads_advice_is_interpolated_and_at_leads_exact() -> None:
     stencil = model.scene(model.nodes).links.stencil
     with torch.no_grad():
         look = base.look(whole, stencil)
-        advice = expert(model._sight(look, whole, stencil)).transpose(1, 2)
+        place = model.scene(model.nodes).links.decoder.position
+        seen = model._sight(look, base.knots(look, whole), whole, stencil, place)
+        advice = expert(seen).transpose(1, 2)
         plain = base.forecast(look, whole)
         wanted = plain + base.scale(look, whole) * corrected(plain, advice)
     answer = ask(model, whole, model.nodes)

@@ -10,6 +10,8 @@ import pytest
 from contracts import small_field, small_task
 
 from stonet import comparison
+from stonet.experiments.budgets import effort_of
+from stonet.experiments.comparison import variant
 from stonet.provenance import PACKAGE, code_hash, reached
 
 MEASURE = "stonet.experiments.comparison.measure"
@@ -74,6 +76,24 @@ def test_dependencies_are_followed_through_the_package() -> None:
     assert not {"stonet.kernel", "stonet.decoder"} & rival
     assert not {"stonet.rivals.stgcn", "stonet.plots", "stonet.config", "stonet.console"} & ours
     assert ("stonet.experiments.comparison", "table") not in reached(MEASURE, STONET)
+
+
+def test_a_rival_knows_nothing_of_what_it_does_not_use() -> None:
+    """Neither of STONet's school nor, unless it stands on it, of the linear base."""
+    effort = effort_of("small")
+    code = {
+        label: effort.cell("comparison", "wave", label, **variant(label)).code
+        for label in ("stgcn", "stgcn+base", "linear")
+    }
+    apart = ("stonet.expert", "stonet.school")
+    base = ("stonet.linear", "stonet.linear_fit", "stonet.stencil")
+    assert code["stgcn"] == code_hash(MEASURE, STGCN, apart=apart + base)
+    assert code["stgcn+base"] == code_hash(MEASURE, STGCN, apart=apart)
+    used = {module for module, _ in reached(MEASURE, STGCN, apart=apart + base)}
+    assert "stonet.training" in used and not {*apart, *base, "stonet.ridge"} & used
+    linear = "stonet.rivals.floors.linear"
+    assert code["linear"] == code_hash(MEASURE, linear, apart=apart)
+    assert {*base} <= {module for module, _ in reached(MEASURE, linear, apart=apart)}
 
 
 def test_the_steps_of_a_budget_are_remembered_for_the_code_that_found_them(monkeypatch) -> None:

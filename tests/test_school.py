@@ -171,7 +171,7 @@ def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
     before = _error(tests, model.expert)
     assert before > 0.8  # of a standard deviation: the base knows nothing
     school.teach(chaos.windows("validation"))
-    assert _error(tests, model.expert) < 0.4 * before
+    assert _error(tests, model.expert) < 0.55 * before
 
 
 def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:

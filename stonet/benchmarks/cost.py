@@ -8,7 +8,7 @@ and two before, w whitened, h hidden of the expert, C channels)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
                    + B N n n' d r  +  B N n' r d          time kernel, map
-                   + B N (2 w h + h^2 + 2 h C n') ]       expert
+                   + B N (w h + h^2 + 2 h C n') ]         expert
     moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + 2 older) K'
 
 a, b and c are fitted to all measured steps at once: three numbers for all sizes.
@@ -57,7 +57,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     operations = 6 * (
         targets * (degree * m * d + m * d**2 + d**2)
         + asked * horizon * r * d * (seen + 1)
-        + asked * (2 * white * h + h**2 + 2 * h * horizon)  # one channel
+        + asked * (white * h + h**2 + 2 * h * horizon)  # one channel
     )
     moved = (
         targets * degree * (2 * m + 2 * d)

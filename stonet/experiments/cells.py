@@ -17,9 +17,11 @@ from stonet.comparison import Budget
 from stonet.config import Config, load_config, make_config
 from stonet.errors import DataError
 from stonet.provenance import code_hash
-from stonet.zoo import MODELS
+from stonet.zoo import MODELS, RIVALS
 
 FORMAT = 1
+SCHOOL = ("stonet.expert", "stonet.school")  # where STONet alone goes
+BASE = ("stonet.linear", "stonet.linear_fit", "stonet.stencil")  # of rivals that stand on it
 DIGITS = 6
 Scores = dict[str, Any]
 
@@ -64,7 +66,10 @@ class Cell:
         """The hash of the code that the measurement and the model need."""
         built = MODELS[self.model]
         measured = f"stonet.experiments.{self.experiment}.measure"
-        return code_hash(measured, f"{built.__module__}.{built.__qualname__}")
+        apart: tuple[str, ...] = () if self.model == "stonet" else SCHOOL
+        if self.model in RIVALS and self.config.rival.base == "none":
+            apart += BASE
+        return code_hash(measured, f"{built.__module__}.{built.__qualname__}", apart=apart)
 
     def key(self, data: str) -> str:
         """What decides the result, given the data's hash."""
@@ -148,7 +153,8 @@ def _relevant(config: Config) -> dict[str, Any]:
     content = config.model_dump()
     if config.model == "stonet":
         return content | {"rival": None}
-    return content | {"graph": None, "network": content["network"]["window_time"]}
+    train = content["train"] | {"schooling": None}
+    return content | {"graph": None, "network": content["network"]["window_time"], "train": train}
 
 
 def _sha256(content: Any) -> str:
