@@ -117,6 +117,14 @@ class Case:
         return double(with_gaps(batch, missing))
 
 
+class Elsewhere(torch.Tensor):
+    """Numbers in the host's memory that say they are on a GPU: the way taken there, computed."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda")
+
+
 def fresh_copy(run: Run) -> Forecaster:
     """The same weights in another object, by way of a file."""
     weights, _ = unpack(pack(run.model.state_dict(), {}), "the copy")

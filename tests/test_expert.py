@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contracts import ask, fitted_run, small_field, small_task, stirred, with_gaps
+from contracts import Elsewhere, ask, fitted_run, small_field, small_task, stirred, with_gaps
 from references import randomise
 from torch.nn.functional import gelu
 
@@ -78,6 +78,12 @@ def test_it_is_the_written_out_formula() -> None:
         state = gelu(first(torch.tensor(known, dtype=F64)))
         wanted = expert.out(state + gelu(expert.hidden(state))).view(4, 4)
         torch.testing.assert_close(advice[row, 1:], wanted)
+
+
+def test_a_gpu_that_is_not_asked_who_has_a_past_is_told_the_same() -> None:
+    expert, seen = randomise(alone()).eval(), sight()
+    there = replace(seen, white=seen.white.as_subclass(Elsewhere))
+    torch.testing.assert_close(expert(there).as_subclass(torch.Tensor), expert(seen))
 
 
 def test_places_are_measured_by_the_training_points() -> None:

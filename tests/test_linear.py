@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from contracts import Elsewhere
 
 from stonet import linear
 from stonet.clock import SECOND, Clock
 from stonet.field import Field
 from stonet.geometry import Points
-from stonet.linear import LinearBase
+from stonet.linear import LinearBase, Look
 from stonet.linear_fit import fit_linear
 from stonet.scaling import Scaler
 from stonet.stencil import Stencil, make_stencil
@@ -256,6 +257,24 @@ def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() ->
     around = asked(np.delete(values, 3, axis=1), [2])
     lone = answer(base, around, POINTS.take(np.array([3])), others)
     torch.testing.assert_close(partly[:, 3:4, 1], lone[:, :, 1])
+
+
+@pytest.mark.parametrize("hours", [1, 24])
+def test_each_row_meets_the_matrix_of_its_kind_and_hour(hours: int) -> None:
+    """Row by row, and the way that a GPU goes, which is not asked which kinds occur."""
+    draw = torch.Generator().manual_seed(0)
+    columns, table = (
+        torch.randn(shape, generator=draw, dtype=torch.float64)
+        for shape in ((5, 7, 6), (8, hours, 6, 3))
+    )
+    kind, hour = torch.randint(8, (5, 7), generator=draw), torch.randint(hours, (5,))
+    told = Look(columns, columns[..., :2], kind).times(table, hour)
+    for window in range(5):
+        for query in range(7):
+            wanted = columns[window, query] @ table[kind[window, query], hour[window]]
+            torch.testing.assert_close(told[window, query], wanted)
+    there = Look(columns, columns[..., :2], kind.as_subclass(Elsewhere)).times(table, hour)
+    torch.testing.assert_close(there.as_subclass(torch.Tensor), told)
 
 
 def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
