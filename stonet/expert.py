@@ -49,9 +49,8 @@ class Expert(nn.Module):
     """
 
     far_share: Tensor
-
     middle: Tensor
-    extent: Tensor
+    per_extent: Tensor
 
     def __init__(
         self,
@@ -72,15 +71,17 @@ class Expert(nn.Module):
         nn.init.zeros_(self.out.weight)  # starts as "trust the base"
         nn.init.zeros_(self.out.bias)
         self.register_buffer("far_share", torch.ones(()))  # of its advice without a past
+        extent = places.std(0, correction=0)
         self.register_buffer("middle", places.mean(0))
-        self.register_buffer("extent", places.std(0, correction=0).clamp(min=1e-6))
+        known = extent > 1e-6  # beside a line of points nothing is known: it is as on the line
+        self.register_buffer("per_extent", torch.where(known, 1 / extent, 0.0))
 
     def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
         """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
 
         At lead 0 there is nothing to correct.
         """
-        place = ((sight.place - self.middle) / self.extent).clamp(-FAR, FAR)
+        place = ((sight.place - self.middle) * self.per_extent).clamp(-FAR, FAR)
         seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, place], dim=-1)
         state = gelu(self._first(seen, sight.has_past))
         state = state + gelu(self.hidden(state))

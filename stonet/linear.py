@@ -87,7 +87,7 @@ class LinearBase(nn.Module):
         kind: "ridge" to be fitted, or "persistence": the last value, or the neighbours' one.
     """
 
-    weight: Tensor
+    beta: Tensor
     white: Tensor
     spread: Tensor
     spacing: Tensor
@@ -107,7 +107,7 @@ class LinearBase(nn.Module):
         self.columns = 2 * self.block + WIDE * self.close * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
         size = (KINDS, self.hours, self.columns, clock.horizon + 1, channels)
-        self.register_buffer("weight", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("beta", torch.zeros(size, dtype=torch.float64))
         white = torch.zeros(KINDS, self.columns, self.width, dtype=torch.float64)
         self.register_buffer("white", white)  # the last row takes the mean away
         spread = torch.ones(KINDS, clock.horizon + 1, channels)
@@ -118,7 +118,7 @@ class LinearBase(nn.Module):
         self.register_buffer("low", torch.full((channels,), -BOUNDLESS, dtype=torch.float64))
         self.register_buffer("high", torch.full((channels,), BOUNDLESS, dtype=torch.float64))
         for channel in range(channels):  # persistence: lag 0 of the past, or what stands in for it
-            self.weight[:, :, channel, :, channel] = 1.0
+            self.beta[:, :, channel, :, channel] = 1.0
 
     @property
     def texture(self) -> Texture:
@@ -142,8 +142,8 @@ class LinearBase(nn.Module):
 
     def knots(self, look: Look, batch: Batch) -> Float64[Tensor, "batch query knot channel"]:
         """Beta applied to what was seen, at the leads 0, 1, ..., horizon."""
-        told = look.times(self.weight.flatten(3), batch.hour % self.hours)
-        return told.unflatten(-1, self.weight.shape[3:])
+        told = look.times(self.beta.flatten(3), batch.hour % self.hours)
+        return told.unflatten(-1, self.beta.shape[3:])
 
     def between(
         self, knots: Float64[Tensor, "batch query knot channel"], batch: Batch
@@ -155,7 +155,7 @@ class LinearBase(nn.Module):
 
     def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:
         """The regressors, decorrelated and of order one; without an own past, the neighbours'."""
-        return look.times(self.white[:, None], torch.zeros_like(look.kind[:, 0]))
+        return look.times(self.white[:, None], look.kind.new_zeros(len(look.kind)))
 
     @in_float32
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
@@ -164,6 +164,7 @@ class LinearBase(nn.Module):
         between = between_leads(batch.lead, self.clock.horizon).expand(len(usual), -1, -1)
         return torch.einsum("btl,bqld->btqd", between, usual.to(between.dtype)).clamp(min=1e-6)
 
+    @in_float32
     def sun(self, batch: Batch, stencil: Stencil) -> Float[Tensor, "batch query knot"] | None:
         """The sine of the sun's elevation, 0 at night, at whole steps around the issue time."""
         if not self.suns:

@@ -18,7 +18,7 @@ from torch import Tensor
 from stonet.geometry import Points, curve_order
 from stonet.linear import BOUNDLESS, TORN, LinearBase, Look
 from stonet.progress import tell
-from stonet.regular import interpolate
+from stonet.regular import interpolate, on_leads
 from stonet.ridge import Beta, Choice, Moments, best_choice, solve
 from stonet.stencil import Stencil, make_stencil
 from stonet.texture import Texture, find_texture
@@ -108,7 +108,7 @@ def _solve(
         beta = _keep(base, kind, _take(blurred, own), with_past, ridge)
         _keep(base, kind + 1, _take(blurred, far), without, ridge, beta)
         _keep(base, kind + 2, _take(blurred, late), with_past, ridge)
-        for table in (base.weight, base.white, base.spread):
+        for table in (base.beta, base.white, base.spread):
             table[kind + 3] = table[kind + 1]  # without an own past, its newest value is no matter
 
 
@@ -130,7 +130,7 @@ def _keep(
     error = (judged if judged.count.sum() else fitted).error(beta)
     base.white[kind] = torch.from_numpy(fitted.whitening(ridge, base.width))
     if base.kind == "ridge":
-        base.weight[kind] = torch.from_numpy(beta)
+        base.beta[kind] = torch.from_numpy(beta)
         base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
     return beta
 
@@ -159,6 +159,7 @@ def _moments(
     for batch, now, target, mask in _regression_batches(windows, len(half), rows):
         look = base.look(batch, stencil)
         y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
+        mask = mask & on_leads(batch.lead)[:, :, None, None]
         seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
         if fill:
             usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
@@ -181,7 +182,7 @@ def _filled(
     seen: Bool[Tensor, "batch query knot channel"],
 ) -> Float64[Tensor, "batch query knot channel"]:
     """Targets with their gaps filled: the forecast plus its error at the leads around."""
-    expected = torch.einsum("bcld,bqc->bqld", base.weight[0, batch.hour % base.hours], look.columns)
+    expected = torch.einsum("bcld,bqc->bqld", base.beta[0, batch.hour % base.hours], look.columns)
     knots = torch.arange(y.shape[2], dtype=y.dtype)
     error = interpolate(
         (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots

@@ -36,7 +36,7 @@ from stonet.multipole import (
     levels_for,
 )
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
-from stonet.regular import between_leads
+from stonet.regular import between_leads, on_leads
 from stonet.school import School
 from stonet.stencil import Stencil, make_stencil
 from stonet.windows import Batch, Windows, hide_values
@@ -191,22 +191,20 @@ class STONetwork(Forecaster):
     ) -> Rows:
         """Lessons for the expert: these windows at these of the nodes, with a share of gaps."""
         assert self.base is not None  # the expert corrects it
-        stencil, near = make_stencil(nodes.take(points), nodes, self.base.texture).around()
+        queries = nodes.take(points)
+        stencil, near = make_stencil(queries, nodes, self.base.texture).around()
         stencil = stencil.to(*self._where)
         batch = windows.take(near).inputs(chosen)
         if gaps:
             batch = hide_values(batch, gaps, seed=int(chosen.sum()))
         look = self.base.look(batch, stencil).silenced(silent)
-        knots, place = self.base.knots(look, batch), self._position(nodes.take(points))
+        knots, place = self.base.knots(look, batch), self._position(queries)
         sight = self._sight(look, knots, batch, stencil, place.to(*self._where))
         sight = Sight(*(part.flatten(0, 1) for part in vars(sight).values()))
-        shown = (self.base.between(knots, batch), self.base.scale(look, batch))
-        shape = shown[0].shape
-        rest = (
-            part.expand(shape).transpose(1, 2).flatten(0, 1)
-            for part in (*shown, *windows.take(points).targets(chosen))
-        )
-        return Rows(sight, *rest)
+        target, mask = windows.take(points).targets(chosen)
+        mask = mask & on_leads(batch.lead)[:, :, None, None]
+        told = (self.base.between(knots, batch), self.base.scale(look, batch), target, mask)
+        return Rows(sight, *(part.transpose(1, 2).flatten(0, 1) for part in told))
 
     def _answer(
         self,
@@ -216,9 +214,6 @@ class STONetwork(Forecaster):
         scene: Scene,
     ) -> Float[Tensor, "batch future query channel"]:
         links: QueryLinks = scene.links
-        look = None
-        if self.base is not None and links.stencil is not None:
-            look = self.base.look(batch, links.stencil)
         asked = Question(
             latent=latent,
             present=present,
@@ -227,11 +222,12 @@ class STONetwork(Forecaster):
             calendar=batch.future_time,
         )
         correction = self.project(self.decoder(asked, links.decoder))
-        if self.base is None or look is None:
+        if self.base is None or links.stencil is None:
             return correction
+        look = self.base.look(batch, links.stencil)
         knots = self.base.knots(look, batch)
         base, scale = self.base.between(knots, batch), self.base.scale(look, batch)
-        if self.expert is not None and links.stencil is not None:
+        if self.expert is not None:
             place = links.decoder.position
             advice = self.expert(self._sight(look, knots, batch, links.stencil, place))
             between = between_leads(batch.lead, self.clock.horizon).expand(len(advice), -1, -1)

@@ -62,6 +62,11 @@ def _pick(table: Tensor, index: Tensor, valid: Tensor, otherwise: int) -> Tensor
     return torch.where(valid, table.gather(1, expanded), otherwise)
 
 
+def on_leads(lead: Float[Tensor, "rows future"]) -> Bool[Tensor, "rows future"]:
+    """Whether the k-th target is k steps ahead, within half a step: not after a missing frame."""
+    return (lead - torch.arange(1, lead.shape[1] + 1, device=lead.device)).abs() < 0.5
+
+
 def between_leads(
     lead: Float[Tensor, "rows future"], last: int
 ) -> Float[Tensor, "rows future knot"]:

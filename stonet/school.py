@@ -17,7 +17,7 @@ from stonet.geometry import Points, curve_order
 from stonet.progress import tell
 from stonet.windows import Windows
 
-FEWEST_ROWS, MOST_ROWS = 8_192, 400_000  # kept in memory
+FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
 WINDOWS, AT_ONCE = 128, 2048  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
@@ -69,11 +69,12 @@ class School:
         steps: int,
     ) -> None:
         self.expert, self.show, self.nodes, self.seed = expert, show, nodes, seed
+        self.order = curve_order(nodes)  # points beside each other share their neighbours
         self.aside = np.zeros(len(nodes), dtype=bool)
-        self.aside[curve_order(nodes)[ASIDE - 1 :: ASIDE]] = True
-        wanted = math.ceil(steps * LESSON / PASSES)
-        silence = SILENT if outage else 0.0
-        self.rows = self._rows(windows, min(max(wanted, FEWEST_ROWS), MOST_ROWS), silence, True)
+        self.aside[self.order[ASIDE - 1 :: ASIDE]] = True
+        wanted = max(math.ceil(steps * LESSON / PASSES), FEWEST_ROWS)
+        most = MOST_NUMBERS // (expert.own.in_features + 2 * math.prod(expert.shape))
+        self.rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
         self.steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
 
     def lesson(self, step: int) -> Rows:
@@ -102,21 +103,22 @@ class School:
             optimiser.zero_grad(set_to_none=True)
             (total / count.clamp(min=1)).backward()
             optimiser.step()
-            if (step + 1) % max(1, steps // LOOKS) == 0:
+            if (step + 1) % max(1, steps // LOOKS) == 0 or step + 1 == steps:
                 error = _error(tests, expert)
                 if error < best:
                     best, kept = error, copy.deepcopy(expert.state_dict())
         expert.load_state_dict(kept)
-        if self.aside.any():
-            self._judge_far(self._rows(judges, TEST_ROWS // 4, silence=1.0))
+        if steps:
+            self._judge_far(judges)
 
-    def _judge_far(self, tests: Rows) -> None:
-        """Whether the advice is any good without a past, where nobody learned from such rows."""
-        share, errors = self.expert.far_share, []
-        for tried in (0.0, 1.0):
-            share.fill_(tried)
-            errors.append(_error(tests, self.expert))
-        share.fill_(float(errors[1] < CLEARLY * errors[0]))
+    def _judge_far(self, judges: Windows) -> None:
+        """No advice without a past, unless it helps where nobody learned from such rows."""
+        share = self.expert.far_share.zero_()
+        if self.aside.any():
+            tests = self._rows(judges, TEST_ROWS // 4, silence=1.0)
+            silent = _error(tests, self.expert)
+            share.fill_(1.0)
+            share.fill_(float(_error(tests, self.expert) < CLEARLY * silent))
 
     def _rows(self, windows: Windows, most: int, silence: float = 0.0, torn: bool = False) -> Rows:
         """Groups of windows at a few points; a share as if without a past, some groups with gaps.
@@ -124,15 +126,14 @@ class School:
         Silent are only points that are not set aside; if all are to be, only those that are.
         """
         draw = np.random.default_rng((self.seed, len(windows), most))
-        pool = curve_order(self.nodes)  # points beside each other share their neighbours
-        pool = pool[self.aside[pool]] if silence == 1 else pool
-        count = min(WINDOWS, len(windows))
-        few = min(max(1, AT_ONCE // count), len(pool))
-        parts, groups = [], max(1, min(most, len(windows) * len(pool)) // (count * few))
+        pool = self.order[self.aside[self.order]] if silence == 1 else self.order
+        count, rows = min(WINDOWS, len(windows)), min(most, len(windows) * len(pool))
+        few = min(max(1, min(AT_ONCE, rows // (2 * TORN)) // count), len(pool))
+        parts, groups, start = [], math.ceil(rows / (count * few)), draw.integers(len(pool))
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
-            points = pool[(draw.integers(len(pool)) + np.arange(few)) % len(pool)]
+            points = pool[(start + few * number + np.arange(few)) % len(pool)]
             silent = draw.random((count, few)) < silence
             silent &= (silence == 1) | ~self.aside[points]
             has_gaps = torn and number % TORN == TORN - 1

@@ -15,6 +15,7 @@ from stonet.clock import SECOND, Clock
 from stonet.expert import Expert, Rows, Sight, corrected
 from stonet.forecaster import masked_mae
 from stonet.model import STONetwork
+from stonet.regular import on_leads
 from stonet.windows import Windows, make_batch
 
 CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
@@ -66,7 +67,7 @@ def test_it_is_the_written_out_formula() -> None:
     """
     expert, seen = randomise(alone()).eval(), sight()
     expert.middle.copy_(torch.tensor([0.1, 2.0]))
-    expert.extent.copy_(torch.tensor([0.2, 4.0]))
+    expert.per_extent.copy_(torch.tensor([5.0, 0.25]))
     assert seen.has_past.any() and not seen.has_past.all()
     advice = expert(seen)
     assert torch.equal(advice[:, 0], torch.zeros(7, 4))
@@ -89,14 +90,19 @@ def test_a_gpu_that_is_not_asked_who_has_a_past_is_told_the_same() -> None:
 def test_places_are_measured_by_the_training_points() -> None:
     expert = alone()
     torch.testing.assert_close(expert.middle, torch.tensor([1 / 6, 3.0]))
-    torch.testing.assert_close(expert.extent, torch.tensor([18**0.5 / 18, (8 / 3) ** 0.5]))
+    torch.testing.assert_close(expert.per_extent, torch.tensor([18**0.5, (3 / 8) ** 0.5]))
 
 
-def test_where_training_had_one_place_only_none_is_far() -> None:
-    """A coordinate in which the points do not differ: no division by nothing."""
-    seen = sight()
-    expert = randomise(Expert(6, 3, 5, CLOCK, 2, torch.ones(4, 2))).eval()
-    assert torch.isfinite(expert(seen)).all()
+def test_beside_a_line_of_points_it_is_as_on_the_line() -> None:
+    """What training never varied is not known: no advice is made of it, and no division by it."""
+    line = torch.stack([torch.linspace(0, 1, 5), torch.ones(5)], dim=1)
+    expert, seen = randomise(Expert(6, 3, 5, CLOCK, 2, line)).eval(), sight()
+    expert.per_extent.copy_(Expert(6, 3, 5, CLOCK, 2, line).per_extent)
+    aside = replace(seen, place=seen.place + torch.tensor([0.0, 7.0]))
+    along = replace(seen, place=seen.place + torch.tensor([0.3, 0.0]))
+    assert torch.equal(expert(aside), expert(seen))
+    assert not torch.equal(expert(along), expert(seen))
+    assert torch.isfinite(Expert(6, 3, 5, CLOCK, 2, torch.ones(1, 2)).per_extent).all()
 
 
 def test_its_advice_adds_and_turns_the_base_down() -> None:
@@ -124,6 +130,20 @@ def test_the_error_of_rows_is_that_of_the_forecast(kind: str, missing: float) ->
     torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=1e-5, atol=1e-5)
     by_row = rows.base.unflatten(0, (len(EVERY), -1)).transpose(1, 2)
     assert (by_row - forecast[:, :, POINTS]).abs().max() > 0.05  # the expert had its say
+
+
+def test_a_target_after_a_missing_frame_teaches_nothing() -> None:
+    """It is not as many steps ahead as its number says."""
+    model, windows = expert_alone("plane")
+    past, step = windows.clock.past, windows.clock.step
+    late = windows.times + step * (np.arange(len(windows.times)) >= past + 2)
+    windows = replace(windows, times=late)
+    rows = model.rows(windows, np.arange(2), model.nodes, POINTS, heard(2))
+    seen = rows.mask.unflatten(0, (2, -1)).all(-1).all(1)  # window future
+    future = windows.clock.horizon
+    wanted = [[k < 2 for k in range(future)], [k < 1 for k in range(future)]]
+    assert seen.tolist() == wanted
+    assert on_leads(torch.tensor([[1.2, 2.0, 4.0, 4.9]])).tolist() == [[True, True, False, False]]
 
 
 @KINDS

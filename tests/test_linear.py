@@ -92,8 +92,8 @@ def some_base() -> LinearBase:
 
 def test_the_coefficients_of_an_hour_are_used_at_that_hour() -> None:
     base = LinearBase(DAILY, 1)
-    base.weight.zero_()
-    base.weight[:, :, -1, :, 0] = torch.arange(24.0)[:, None]
+    base.beta.zero_()
+    base.beta[:, :, -1, :, 0] = torch.arange(24.0)[:, None]
     made = windows(noise(60, 12, 1), DAILY)
     chosen = np.array([0, 5, 22, 23, 40])
     future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, Texture(0.1))))
@@ -123,8 +123,8 @@ def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extende
     base = LinearBase(replace(CLOCK, horizon=horizon), 1)
     cubic = np.poly1d([0.01, -0.2, 0.7, 3.0] if horizon >= 3 else [0.7, 3.0])
     knots = cubic(np.arange(horizon + 1))
-    base.weight.zero_()
-    base.weight[0, 0, -1, :, 0] = torch.from_numpy(knots)
+    base.beta.zero_()
+    base.beta[0, 0, -1, :, 0] = torch.from_numpy(knots)
     inside = [0.25, *(k + part for k in range(horizon) for part in (0.5, 1.0))]
     future = answer(base, asked(noise(6, 12, 1), sorted(inside)))[:, 0, 0]
     np.testing.assert_allclose(future, cubic(sorted(inside)), rtol=1e-6)
@@ -280,8 +280,8 @@ def test_each_row_meets_the_matrix_of_its_kind_and_hour(hours: int) -> None:
 def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
     """4 where clearly more had to be filled than in training, 2 where the newest is, 1 if none."""
     base = LinearBase(CLOCK, 1)
-    base.weight.zero_()
-    base.weight[:, :, -1, :, 0] = torch.arange(8.0)[:, None, None]
+    base.beta.zero_()
+    base.beta[:, :, -1, :, 0] = torch.arange(8.0)[:, None, None]
     base.spread.copy_(torch.arange(1.0, 9.0)[:, None, None])
     far = Points(np.concatenate([POINTS.coordinates, 50 + POINTS.coordinates]))
     queries = far.joined(Points(np.array([[0.5, 0.5], [50.5, 50.5]])))

@@ -230,7 +230,7 @@ def test_the_coefficients_of_every_kind_are_those_of_its_rows(judge: int, like_o
     late = solve(rows.sums("late"), with_past)
     kinds = ((own, judged.own), (far, judged.far), (late, judged.late), (far, judged.far))
     for kind, (beta, seen) in enumerate(kinds):
-        np.testing.assert_allclose(base.weight[kind], beta, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(base.beta[kind], beta, rtol=0, atol=1e-6)
         wrong = np.einsum("wnc,clk->wnlk", seen, beta[0]) - judged.y
         spread = np.sqrt(np.square(wrong).mean((0, 1)))
         np.testing.assert_allclose(base.spread[kind], spread, rtol=1e-4, atol=1e-6)
@@ -258,7 +258,7 @@ def test_torn_pasts_are_fitted_with_the_noise_of_filled_gaps() -> None:
     before[:2] += 2  # the value before it stands for the newest, with its noise
     late = solve(with_own.take(before), with_past)
     for kind, beta in enumerate((own, far, late, far), start=4):
-        np.testing.assert_allclose(base.weight[kind], beta, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(base.beta[kind], beta, rtol=0, atol=1e-6)
 
 
 def test_the_texture_is_that_of_the_newest_values() -> None:

@@ -174,6 +174,31 @@ def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
     assert _error(tests, model.expert) < 0.55 * before
 
 
+def test_small_data_are_seen_whole_and_with_gaps(
+    chaos: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    school, shown = school_of(chaos), []
+    monkeypatch.setattr(
+        school, "show",
+        lambda windows, chosen, nodes, points, silent, gaps: shown.append((chosen, points, gaps))
+        or school.rows.take(torch.arange(silent.numel())),
+    )  # fmt: skip
+    windows = chaos.windows("train")
+    rows = school._rows(windows, 10**6, torn=True)
+    assert len(rows) >= len(windows) * len(chaos.nodes)
+    assert set(np.concatenate([chosen for chosen, _, _ in shown])) == set(range(len(windows)))
+    assert set(np.concatenate([points for _, points, _ in shown])) == set(range(len(chaos.nodes)))
+    assert 0 < sum(gaps > 0 for _, _, gaps in shown) < len(shown) / 2
+
+
+def test_what_nobody_can_judge_is_not_said(task: Task) -> None:
+    """Of fewer than five points none can be set aside: no advice at places without a past."""
+    few = task.nodes.take(np.arange(3))
+    school = pupil(task).school(task.windows("train").take(np.arange(3)), few, 0, True, 5)
+    school.teach(task.windows("validation").take(np.arange(3)))
+    assert float(school.expert.far_share) == 0
+
+
 def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a short schooling does not begin with long reading."""
     monkeypatch.setattr(school_module, "FEWEST_ROWS", 100)
@@ -215,7 +240,9 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
     torch.nn.init.constant_(expert.out.bias, 0.3)
     rows = school._rows(chaos.windows("validation"), 500, silence=1.0)
     advice = 0.3 * rows.scale - 0.3 * rows.scale * rows.base
-    school._judge_far(replace(rows, target=rows.base + advice * (1 if helps else -1)))
+    judged = replace(rows, target=rows.base + advice * (1 if helps else -1))
+    monkeypatch.setattr(school, "_rows", lambda *asked, **how: judged)
+    school._judge_far(chaos.windows("validation"))
     assert float(expert.far_share) == helps
     assert (expert(rows.sight)[:, 1:] != 0).any() == helps
     own = replace(rows.sight, has_past=torch.ones_like(rows.sight.has_past))

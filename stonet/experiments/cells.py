@@ -153,8 +153,14 @@ def _relevant(config: Config) -> dict[str, Any]:
     content = config.model_dump()
     if config.model == "stonet":
         return content | {"rival": None}
-    train = content["train"] | {"schooling": None}
-    return content | {"graph": None, "network": content["network"]["window_time"], "train": train}
+    train, network = content["train"] | {"schooling": None}, content["network"]
+    felt = {name: network[name] for name in ("window_time", "sun")}
+    based = config.model == "linear" or config.rival.base != "none"
+    return content | {
+        "graph": None,
+        "network": felt if based else network["window_time"],
+        "train": train,
+    }
 
 
 def _sha256(content: Any) -> str:
