@@ -4,7 +4,7 @@ r"""What a training step costs, on paper: the growth in every size, beside measu
 
 with (N points, K neighbours, d latent, m hidden, r rank, L layers, F distinct frames and B windows
 in a batch, n seen by the network and n' out, G groups of regressors at the 12 newest steps
-and two before, w whitened, h hidden of the expert, C channels)
+and two before, w inputs and h hidden of the expert, C channels)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
                    + B N n n' d r  +  B N n' r d          time kernel, map
@@ -51,13 +51,14 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
     close = min(CLOSE, past)
-    regressors = 2 * past + (GROUPS - 2) * close + network.sun * (2 * horizon + 1)
-    white = min(WHITENED, regressors)
+    sun = network.sun * (2 * horizon + 1)
+    white = min(WHITENED, 2 * past + (GROUPS - 2) * close + sun)
+    heard = white + horizon + sun + 7  # by the expert: the base, the sun, place and clock as well
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
         targets * (degree * m * d + m * d**2 + d**2)
         + asked * horizon * r * d * (seen + 1)
-        + asked * (white * h + h**2 + 2 * h * horizon)  # one channel
+        + asked * (heard * h + h**2 + 2 * h * horizon)  # one channel
     )
     moved = (
         targets * degree * (2 * m + 2 * d)
