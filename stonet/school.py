@@ -24,6 +24,7 @@ SILENT = 0.25  # share of the rows that are seen without a past of their own, if
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.995  # of the base's error: what counts as less
+CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
 PASSES = 3  # over the rows at most: few rows are soon known by heart
 LESSON = 1024  # rows of a step
 DROPPED = 0.2  # share of their regressors
@@ -86,14 +87,15 @@ class School:
         return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
 
     def teach(self, judges: Windows) -> None:
-        """Leaves the expert as it was when it erred least on the judges' rows.
+        """Leaves the expert as it is in the end, or as it was when it erred far less on the judges.
 
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
         So it does at places without a past, by the points that were set aside for them.
         """
         expert, steps, tests = self.expert, self.steps, self._rows(judges, TEST_ROWS)
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
-        best, kept = CLEARLY * _error(tests, expert), copy.deepcopy(expert.state_dict())
+        enough = best = error = CLEARLY * _error(tests, expert)
+        kept = copy.deepcopy(expert.state_dict())
         for step in range(steps):
             tell(step, steps)
             for group in optimiser.param_groups:
@@ -107,7 +109,8 @@ class School:
                 error = _error(tests, expert)
                 if error < best:
                     best, kept = error, copy.deepcopy(expert.state_dict())
-        expert.load_state_dict(kept)
+        if not error < min(enough, CALM * best):
+            expert.load_state_dict(kept)
         if steps:
             self._judge_far(judges)
 
