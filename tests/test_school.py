@@ -11,7 +11,7 @@ from contracts import fitted_run, small_field, small_points, small_task
 
 from stonet import school as school_module
 from stonet.clock import SECOND
-from stonet.expert import Rows
+from stonet.expert import Expert, Rows
 from stonet.field import Field
 from stonet.model import STONetwork
 from stonet.school import School, _error
@@ -136,6 +136,23 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
     assert _error(tests, model.expert) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
+
+
+@pytest.mark.parametrize(("last", "kept"), [(0.915, 3), (0.93, 2)])
+def test_the_end_counts_unless_it_was_far_better_before(
+    task: Task, last: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, states = pupil(task), []
+    school, errors = school_of(task, model=model, steps=3), iter([1.0, 0.95, 0.9, last])
+
+    def scripted(rows: Rows, expert: Expert) -> float:
+        states.append(knowledge(model))
+        return next(errors)
+
+    monkeypatch.setattr(school_module, "_error", scripted)
+    monkeypatch.setattr(school, "_judge_far", lambda judges: None)
+    school.teach(task.windows("validation"))
+    assert len(states) == 4 and knowledge(model) == states[kept]
 
 
 @pytest.mark.parametrize("clearly", [0.0, 1.0])
