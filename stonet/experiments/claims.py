@@ -113,7 +113,7 @@ def _of_errors(tables: Tables, many: int) -> list[Claim]:
             mean_least=MARGIN,
         ),
         Claim(
-            "The gain is the operator's, not the base's",
+            "The gain is STONet's own, not the base's",
             "MAE below the best rival that stands on the same base",
             _below(tables["comparison"], lambda model: model.endswith("+base")),
             many,

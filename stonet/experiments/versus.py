@@ -48,7 +48,7 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
             [_beside_paper(by, task) for task in tasks],
         ),
     ]
-    text += ["### Whose gain is it: the operator's or the base's?", ""]
+    text += ["### Whose gain is it: STONet's own or the base's?", ""]
     head = ["task", "linear base alone", "best rival", "best rival on the base", "STONet"]
     text += grid(head, [_whose(by, task) for task in tasks])
     text += ["### Bias and relative error of STONet", ""]
