@@ -9,7 +9,7 @@ from test_experiments import result
 
 from stonet.experiments import EXPERIMENTS, paper
 from stonet.experiments.budgets import EFFORTS
-from stonet.experiments.claims import Claim, claims_of
+from stonet.experiments.claims import RIVALS, Claim, claims_of
 from stonet.experiments.markdown import grid, percent, shown
 from stonet.experiments.page import FIGURES, page, write_page
 from stonet.experiments.store import Store
@@ -85,6 +85,11 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     found = [claim.values.get("wave") for claim in claims]
     assert found == pytest.approx([20.0, 50.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0])
     assert "significant (p < 0.05) but on wave" in claims[0].paragraph()
+    assert claims[2].verdict == "holds where measured"  # the other rivals never met the base
+    assert "there are on the base: wave 2." in claims[2].paragraph()
+    others = [{"dataset": "wave", "model": f"{name}+base", "mae": 1.0} for name in RIVALS]
+    all_met = claims_of(tables | {"comparison": [*tables["comparison"][:3], *others]}, ("wave",), 1)
+    assert all_met[2].verdict == "holds"
     assert {claim.verdict for claim in claims_of(EMPTY, ("wave",), 1)} == {"not measured"}
 
 
