@@ -181,14 +181,18 @@ def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
     assert knowledge(model) == untaught
 
 
-def test_what_no_linear_operator_can_tell_is_learned(chaos: Task) -> None:
+def test_what_no_linear_operator_can_tell_is_learned(
+    chaos: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(school_module, "PASSES", 100)  # the few rows would end it after ten steps
+    monkeypatch.setattr(school_module, "DROPPED", 0.1)
     model = pupil(chaos)
     school = model.school(chaos.windows("train"), chaos.nodes, 0, False, 300)
     tests = school._rows(chaos.windows("test"), 2000)
     before = _error(tests, model.expert)
     assert before > 0.8  # of a standard deviation: the base knows nothing
     school.teach(chaos.windows("validation"))
-    assert _error(tests, model.expert) < 0.55 * before
+    assert _error(tests, model.expert) < 0.4 * before
 
 
 def test_small_data_are_seen_whole_and_with_gaps(
