@@ -227,7 +227,7 @@ def test_wishes_change_the_efforts_name() -> None:
     assert small.changed(minutes=small.training.minutes) == small
     assert small.changed(minutes=2.0).name == "small-changed"
     assert small.changed(settings=("train.lr=1",)).name == "small-changed"
-    with pytest.raises(UsageError, match="Choose one of: full, small, smoke"):
+    with pytest.raises(UsageError, match="Choose one of: full, long, small, smoke"):
         effort_of("tiny")
     with pytest.raises(UsageError, match="train"):
         small.changed(settings=("train.rate=1",)).cell("comparison", "wave", "stonet")

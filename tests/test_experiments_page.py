@@ -15,7 +15,7 @@ from stonet.experiments.page import FIGURES, page, write_page
 from stonet.experiments.store import Store
 
 ROOT = Path(__file__).parents[1]
-EMPTY: dict[str, list] = {name: [] for name in EXPERIMENTS}
+EMPTY: dict[str, list] = {name: [] for name in (*EXPERIMENTS, "longer")}
 
 
 def test_the_page_is_what_the_results_make_of_it() -> None:
@@ -63,6 +63,7 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
             {"dataset": "wave", "model": "stgcn+base", "mae": 1.0},
             {"dataset": "wave", "model": "tgcn+base", "mae": 2.0},
         ],
+        "longer": [line | {"mae": 0.7, "improvement": 7.0}],
         "inductive": [
             line | {"share": 0.2, "deviation": 3.0, "gain": 12.0},
             line | {"share": 0.5, "deviation": 33.0},
@@ -83,13 +84,15 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     }
     claims = claims_of(tables, ("wave",), 1)
     found = [claim.values.get("wave") for claim in claims]
-    assert found == pytest.approx([20.0, 50.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0])
+    assert found == pytest.approx(
+        [20.0, 50.0, 7.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0]
+    )
     assert "significant (p < 0.05) but on wave" in claims[0].paragraph()
-    assert claims[2].verdict == "holds where measured"  # the other rivals never met the base
-    assert "there are on the base: wave 2." in claims[2].paragraph()
+    assert claims[3].verdict == "holds where measured"  # the other rivals never met the base
+    assert "there are on the base: wave 2." in claims[3].paragraph()
     others = [{"dataset": "wave", "model": f"{name}+base", "mae": 1.0} for name in RIVALS]
     all_met = claims_of(tables | {"comparison": [*tables["comparison"][:3], *others]}, ("wave",), 1)
-    assert all_met[2].verdict == "holds"
+    assert all_met[3].verdict == "holds"
     assert {claim.verdict for claim in claims_of(EMPTY, ("wave",), 1)} == {"not measured"}
 
 
@@ -110,6 +113,11 @@ def test_a_page_of_few_cells_shows_them_and_says_what_lacks(tmp_path: Path) -> N
     assert "**holds where measured**" in text and "5 task(s) are not measured yet" in text
     assert "not possible: daily on wave" in text and "cells are not computed yet**" in text
     assert "10.3 %" in text  # the paper's own improvement on Wave
+    assert "With more time" not in text  # nothing is known of that
+    long = EFFORTS["long"].cell("comparison", "wave", "stonet")
+    store.save(result(long, scores | {"mae": 0.0013}))
+    assert "### With more time" in page(store) and "| stonet | **1.3** | - |" in page(store)
+    store.path(long).unlink()
     (tmp_path / "docs").mkdir()
     written = write_page(tmp_path, tmp_path / "docs")
     assert written[0].read_text() == text

@@ -29,7 +29,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from 0 on.")] = None,
     budget: Annotated[
-        str, typer.Option(help="smoke (a minute), small (published) or full (the paper's).")
+        str, typer.Option(help="smoke (a minute), small or long (published), full (the paper's).")
     ] = "small",
     minutes: Annotated[
         float | None, typer.Option(help="Of training for each model, instead of the budget's.")

@@ -1,4 +1,4 @@
-"""How much work an experiment may be: smoke (CI), small (what we publish), full (the paper's)."""
+"""How much work an experiment may be: smoke (CI), small, long (published), full (the paper's)."""
 
 from __future__ import annotations
 
@@ -99,6 +99,14 @@ EFFORTS = {
         ablated=("temperature-uk", "wave"),
         seeds=2,
         training=Budget(minutes=0.5),
+        settings=("read.points=120",),
+    ),
+    "long": Effort(  # what becomes of the comparison when slow models are given time
+        name="long",
+        tasks=PUBLISHED,
+        ablated=("temperature-uk", "wave"),
+        seeds=1,
+        training=Budget(minutes=3.0),
         settings=("read.points=120",),
     ),
     "full": Effort(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
@@ -19,8 +20,9 @@ from stonet.experiments.claims import claims_of
 from stonet.experiments.markdown import DASH, grid
 from stonet.experiments.store import Store
 from stonet.experiments.tasks import task_of
+from stonet.experiments.versus import LONGER, on_longer
 
-PUBLISHED = "small"
+PUBLISHED, LONG = "small", "long"
 FIGURES = {
     "comparison": {
         "": "All models, the best at the top; bars span the seeds.",
@@ -54,6 +56,7 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
         loaded = [store.load(cell) for cell in cells]
         found[name], asked[name] = [result for result in loaded if result], len(cells)
     tables = {name: EXPERIMENTS[name].table(results) for name, results in found.items()}
+    tables["longer"] = _longer(store, "comparison", LONGER)
     claims = claims_of(tables, effort.tasks, len(effort.ablated))
     text = ["# Results", "", INTRO, ""]
     text += _about(found, asked, effort)
@@ -66,6 +69,9 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
         if tables[name]:
             text += CHAPTERS[name](tables[name], found[name], list(effort.tasks))
             text += _figures(name, found[name])
+        if name == "comparison" and tables["longer"]:
+            ablated = _longer(store, "ablation", ("expert",))
+            text += on_longer(tables["longer"], ablated, EFFORTS[LONG])
     return "\n".join(text).rstrip() + "\n"
 
 
@@ -83,6 +89,13 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     target = docs / "results.md"
     target.write_text(page(store), encoding="utf-8")
     return [target, *sorted((docs / "figures").glob("results-*.png"))]
+
+
+def _longer(store: Store, name: str, rows: Sequence[str]) -> list[dict[str, Any]]:
+    """What is known of these rows with more time."""
+    effort, experiment = EFFORTS[LONG], EXPERIMENTS[name]
+    cells = experiment.cells(effort.datasets_of(name), rows, effort.seeds_of(name), effort)
+    return experiment.table([result for cell in cells if (result := store.load(cell))])
 
 
 def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort) -> list[str]:

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from stonet.experiments import comparison, paper
+from stonet.experiments.budgets import Effort
 from stonet.experiments.cells import Result
 from stonet.experiments.markdown import DASH, grid, heads, percent, shown
 from stonet.experiments.tasks import task_of
 from stonet.zoo import FLOORS, RIVALS
 
 Line = dict[str, Any]
+OURS = comparison.OURS
+LONGER = (OURS, "rivals", "floors")  # rows that are asked for with more time
 ORDER = (
     *FLOORS,
     *RIVALS,
     *comparison.BASED,
     comparison.PAPER,
-    comparison.OURS,
+    OURS,
 )
 
 
@@ -60,6 +63,34 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
     return text + grid(["task", "MAE at the five worst points (latitude, longitude or x, y)"], rows)
 
 
+def on_longer(lines: Sequence[Line], ablated: Sequence[Line], effort: Effort) -> list[str]:
+    """The same models with more time, and STONet without its expert."""
+    by = {(line["dataset"], line["model"]): line for line in lines}
+    tasks = list(effort.tasks)
+    command = f"`stonet reproduce comparison --budget {effort.name} --models {','.join(LONGER)}`"
+    text = ["### With more time", ""]
+    text += [f"{command}: {effort.training} for each training, one seed. Test MAE:", ""]
+    text += _ranked(by, tasks, "mae")
+    text += ["Steps that were taken in that time; STONet's school comes before its:", ""]
+    steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*RIVALS, OURS)}
+    text += grid(["model", *tasks], [[m, *map(shown, row)] for m, row in steps.items()])
+    rows = [
+        [
+            line["dataset"],
+            shown(by.get((line["dataset"], "linear"), {}).get("mae"), line["dataset"]),
+            shown(line["mae"], line["dataset"]),
+            shown(by.get((line["dataset"], OURS), {}).get("mae"), line["dataset"]),
+        ]
+        for line in ablated
+        if (line["factor"], line["value"]) == ("expert", "0")
+    ]
+    if rows:
+        told = f"`stonet reproduce ablation --budget {effort.name} --models expert`"
+        text += [f"What the operator adds to the base without the expert ({told}):", ""]
+        text += grid(["task", "linear base", "base and operator", "STONet"], rows)
+    return text
+
+
 def _ranked(by: dict[tuple[str, str], Line], tasks: list[str], metric: str) -> list[str]:
     """Every model; of each task the best in bold, the second in italics."""
     marks: dict[tuple[str, str], str] = {}
@@ -79,7 +110,7 @@ def _ranked(by: dict[tuple[str, str], Line], tasks: list[str], metric: str) -> l
 
 
 def _beside_paper(by: dict[tuple[str, str], Line], task: str) -> list[str]:
-    name, line = task_of(task).paper, by.get((task, comparison.OURS), {})
+    name, line = task_of(task).paper, by.get((task, OURS), {})
     theirs = [DASH] * 4
     if name is not None:
         others = {
@@ -103,18 +134,18 @@ def _whose(by: dict[tuple[str, str], Line], task: str) -> list[str]:
         known = [(by[task, model]["mae"], model) for model in models if (task, model) in by]
         return f"{shown(min(known)[0], task)} ({min(known)[1]})" if known else DASH
 
-    linear, ours = (by.get((task, m), {}).get("mae") for m in ("linear", comparison.OURS))
+    linear, ours = (by.get((task, m), {}).get("mae") for m in ("linear", OURS))
     rivals, based = best(RIVALS), best(comparison.BASED)
     return [task, shown(linear, task), rivals, based, shown(ours, task)]
 
 
 def _is_ours(result: Result) -> bool:
     cell = result.cell
-    return (cell.label, cell.seed) == (comparison.OURS, 0) and "skipped" not in result.scores
+    return (cell.label, cell.seed) == (OURS, 0) and "skipped" not in result.scores
 
 
 def _spread(by: dict[tuple[str, str], Line], ours: Result | None, task: str) -> list[str]:
-    line = by.get((task, comparison.OURS), {})
+    line = by.get((task, OURS), {})
     spread = {} if ours is None else ours.scores["spread"]
     points = [shown(spread.get(key), task) for key in ("median", "p90", "most")]
     errors = [shown(line.get(key), task) for key in ("mae", "bias")]
