@@ -9,6 +9,7 @@ from stonet.benchmarks.cost import run as measure_cost
 from stonet.benchmarks.measure import Record, Watch, alternate, empty_record, in_child
 from stonet.benchmarks.operator import Encoder
 from stonet.benchmarks.tasks import weather
+from stonet.benchmarks.training import BRIEFLY
 from stonet.comparison import Stopwatch
 from stonet.run import Run
 from stonet.training import Trainer
@@ -55,7 +56,7 @@ def _tiles() -> Record:
 
 def steps(settings: list[str]) -> Record:
     """In a child, or several: the median seconds of a training step."""
-    task = weather(2048, *settings, "train.epochs=1", "train.steps=8")
+    task = weather(2048, *settings, BRIEFLY, "train.epochs=1", "train.steps=8")
     trainer, clock = Trainer(Run.untrained(task), task), Stopwatch()
     trainer.fit(watch=clock)
     return {"seconds": clock.per_step}

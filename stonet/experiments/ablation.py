@@ -14,6 +14,7 @@ from stonet.experiments.cells import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.scores import errors_of, in_short
 from stonet.field import Dataset
+from stonet.model import STONetwork
 from stonet.plots import MARKERS, PALETTE
 
 NAME = "ablation"
@@ -29,6 +30,7 @@ FACTORS: dict[str, tuple[str, ...]] = {  # setting -> values; the default is amo
     "network.kernel": ("diag", "full"),
     "network.decoder": ("revised", "literal", "fixed", "ode"),
     "network.terms": ("1", "3"),
+    "train.run": ("1", "4"),
 }
 FEW = ("graph.levels", "network.base")
 WIDE = 100.0  # percent from which the scale is no longer straight
@@ -61,6 +63,8 @@ def default_of(setting: str, preset: str = "default") -> str:
     """The preset's value, as the table writes it."""
     section, _, key = setting.partition(".")
     value = getattr(getattr(load_config(preset), section), key)
+    if value is None:  # left to the model
+        value = getattr(STONetwork, key)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -106,7 +106,7 @@ EFFORTS = {
         tasks=PUBLISHED,
         ablated=("temperature-uk", "wave"),
         seeds=1,
-        training=Budget(minutes=3.0),
+        training=Budget(minutes=2.0),
         settings=("read.points=120",),
     ),
     "full": Effort(

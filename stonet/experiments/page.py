@@ -20,7 +20,7 @@ from stonet.experiments.claims import claims_of
 from stonet.experiments.markdown import DASH, grid
 from stonet.experiments.store import Store
 from stonet.experiments.tasks import task_of
-from stonet.experiments.versus import LONGER, on_longer
+from stonet.experiments.versus import LONGER, PARTS, on_longer
 
 PUBLISHED, LONG = "small", "long"
 FIGURES = {
@@ -70,7 +70,7 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
             text += CHAPTERS[name](tables[name], found[name], list(effort.tasks))
             text += _figures(name, found[name])
         if name == "comparison" and tables["longer"]:
-            ablated = _longer(store, "ablation", ("expert",))
+            ablated = _longer(store, "ablation", PARTS)
             text += on_longer(tables["longer"], ablated, EFFORTS[LONG])
     return "\n".join(text).rstrip() + "\n"
 

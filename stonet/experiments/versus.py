@@ -15,6 +15,7 @@ from stonet.zoo import FLOORS, RIVALS
 Line = dict[str, Any]
 OURS = comparison.OURS
 LONGER = (OURS, "rivals", "floors")  # rows that are asked for with more time
+PARTS = ("expert", "run")  # and factors of the ablation
 ORDER = (
     *FLOORS,
     *RIVALS,
@@ -74,20 +75,21 @@ def on_longer(lines: Sequence[Line], ablated: Sequence[Line], effort: Effort) ->
     text += ["Steps that were taken in that time; STONet's school comes before its:", ""]
     steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*RIVALS, OURS)}
     text += grid(["model", *tasks], [[m, *map(shown, row)] for m, row in steps.items()])
+    known = {(x["dataset"], x["factor"], x["value"]): x["mae"] for x in ablated}
+    columns = (("expert", "0"), ("run", "1"), ("run", "4"))
     rows = [
         [
-            line["dataset"],
-            shown(by.get((line["dataset"], "linear"), {}).get("mae"), line["dataset"]),
-            shown(line["mae"], line["dataset"]),
-            shown(by.get((line["dataset"], OURS), {}).get("mae"), line["dataset"]),
+            task,
+            shown(by.get((task, "linear"), {}).get("mae"), task),
+            *(shown(known.get((task, *column)), task) for column in columns),
         ]
-        for line in ablated
-        if (line["factor"], line["value"]) == ("expert", "0")
+        for task in dict.fromkeys(task for task, _, _ in known)
     ]
     if rows:
-        told = f"`stonet reproduce ablation --budget {effort.name} --models expert`"
-        text += [f"What the operator adds to the base without the expert ({told}):", ""]
-        text += grid(["task", "linear base", "base and operator", "STONet"], rows)
+        told = f"`stonet reproduce ablation --budget {effort.name} --models {','.join(PARTS)}`"
+        text += [f"STONet without its expert, and with windows from anywhere ({told}):", ""]
+        head = ["task", "linear base", "no expert", "windows from anywhere", "the default"]
+        text += grid(head, rows)
     return text
 
 
