@@ -35,7 +35,7 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
     )
     config = load_config("default", None, [*SETTINGS, f"train.seed={seed}", *settings])
     task = Task.of(wave(), config)
-    say("[2/4] fitting the linear base, then training the network on what it leaves over", as_json)
+    say("[2/4] fitting base and expert, then training the network on what they leave over", as_json)
     with training_bar(as_json) as watch:
         run, state = fit_run(task, out, False, watch, replace_run=True)
     say(

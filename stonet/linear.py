@@ -9,7 +9,7 @@ so that any time can be asked. At a point without a past U_0 is kriged from the 
 (texture.py), and beta is another; so it is for pasts with more gaps than usual. linear_fit.py finds
 all of them.
 
-The same regressors, whitened, are what the network sees of a point's surroundings: directions in
+The same regressors, whitened, are what the expert sees of a point's surroundings: directions in
 which they hardly vary (second differences, say) often tell most, and would drown otherwise.
 """
 

@@ -1,9 +1,9 @@
 r"""STONet: lift, encode, decode, project. The paper's figure.
 
-v_t = P(u_t)                          lift                 every frame by itself
-v_enc_t = K_{a_t} v_t                 encode               graph kernels on multipole levels
-v_dec(x, t) = G(v_enc)(x, t)          decode               branch x trunk at any x and t
-u(x, t) = base(x, t) + P'(v_dec)      project              base: the closed-form linear operator
+v_t = P(u_t)                                lift      every frame by itself
+v_enc_t = K_{a_t} v_t                       encode    graph kernels on multipole levels
+v_dec(x, t) = G(v_enc)(x, t)                decode    branch x trunk at any x and t
+u = base + scale (P'(v_dec) + a - g base)   project   base: closed form; a, g: the expert's advice
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ def test_a_run_remembers_how_its_data_were_read(stonet: Shell) -> None:
     assert told["points"] == len(known["names"])
     with xr.open_dataset("a.nc") as own:
         assert str(own["forecast_reference_time"].values).startswith("2026-03-07T23:00")
-    answer(stonet, "predict", "run", "long.nc", "-o", "b.nc")  # a new file: of any time
+    told = answer(stonet, "predict", "run", "long.nc", "-o", "b.nc")  # a new file: of any time,
+    assert told["points"] == inside.sum()  # and whole
     with xr.open_dataset("b.nc") as new:
         assert new["forecast_reference_time"].values == both.times[-1].astype("datetime64[ns]")
 

@@ -119,7 +119,10 @@ def open_data(
 
 
 def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Dataset:
-    """The data for a trained run: read as for training, of any time; options override."""
+    """The data for a trained run: read as for training, of any time; options override.
+
+    Of the run's own data, what training held out stays held out; other data are used whole.
+    """
     from stonet.config import load_config, make_config
     from stonet.protocols import hold_out
 
@@ -129,7 +132,7 @@ def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Da
     given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
     config = make_config({"read": read | given})
     dataset = open_data(data or run.dataset, config.read, quiet=quiet)
-    return hold_out(dataset, run.config.data.unseen)
+    return hold_out(dataset, run.config.data.unseen) if data is None else dataset
 
 
 def tell_notes(dataset: Dataset, quiet: bool) -> None:
