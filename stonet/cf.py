@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,9 +97,23 @@ def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
         (coords if name == "altitude" else sites)[free] = _site(name, row, field.points.kind)
     told = [name for name in ("nearest_observation", "support") if name in sites]
     linked = {"ancillary_variables": " ".join(told)} if told else {}
-    channels = {name: {"units": unit, "long_name": name, **linked} for name, unit in field.quantity}
+    written = _plain(field.channels)
+    channels = {
+        written[name]: {"units": unit, "long_name": name, **linked} for name, unit in field.quantity
+    }
     attrs = {"Conventions": "CF-1.11", "featureType": "timeSeries", **field.attrs}
     return xr.Dataset(sites, coords, attrs), channels
+
+
+def _plain(names: Sequence[str]) -> dict[str, str]:
+    """Names as files can bear them, each another: "/" would be a folder in NetCDF and Zarr."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = name.replace("/", "_")
+        while plain != name and plain in (*names, *found.values()):
+            plain += "_"
+        found[name] = plain
+    return found
 
 
 def outline_of_many(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from stonet import crew
 from stonet.checkpoint import RunFolder
@@ -16,6 +19,7 @@ from stonet.field import Dataset, Field
 from stonet.geometry import Kind, Points
 from stonet.inference import Times, forecast
 from stonet.metrics import Record, find
+from stonet.neighbours import own_nodes
 from stonet.protocols import hold_out
 from stonet.rivals.floors import persistence
 from stonet.run import Run
@@ -27,7 +31,7 @@ from stonet.training import Trainer, Watcher
 from stonet.windows import split
 
 Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
-Places = Points | str | Path | Sequence[str | Path | tuple[float, float]]
+Places = Points | str | Path | Sequence[Any] | np.ndarray  # of files, or of pairs; or a pair
 
 
 class STONet:
@@ -89,16 +93,17 @@ class STONet:
             at: Points, a CSV file of sites, pairs (lat, lon) or (x, y), or a list of these.
             times: leads such as "+90min" or dates.
         """
-        field = as_dataset(data, self.run.config).episodes[-1]
+        field = as_dataset(data, reading_for(self.run)).episodes[-1]
         return forecast(self.run, field, as_points(at, field.points.kind), times)
 
     def score(self, data: Data, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
-        whole = as_dataset(data, self.run.config)
         run, channels = self.run, self.run.channels
+        whole = as_dataset(data, reading_for(run, data))
         floor = persistence(run.config, run.clock, len(channels), run.nodes)
         pair = {"persistence": floor, self.config.model: run.model}
-        records = evaluate(run, scored_task(run, whole.take(whole.seen)), part, pair)
+        seen = whole.take(whole.seen) if whole.unseen else whole
+        records = evaluate(run, scored_task(run, seen), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mine, theirs = (
@@ -108,7 +113,8 @@ class STONet:
 
     def records(self, data: Data, part: str = "test") -> list[Record]:
         """Every score, of the model and of its floors, as tidy records."""
-        return evaluate(self.run, scored_task(self.run, as_dataset(data, self.run.config)), part)
+        whole = as_dataset(data, reading_for(self.run, data))
+        return evaluate(self.run, scored_task(self.run, whole), part)
 
     @property
     def run(self) -> Run:
@@ -139,13 +145,36 @@ def as_dataset(data: Data, config: Config) -> Dataset:
     return Dataset((read_with(data, config.read),), name)
 
 
+def reading_for(run: Run, data: Data = None) -> Config:
+    """How files are read for a trained run: as for training, of any time, its variables only.
+
+    To be scored, what it was trained on is cut as it was then.
+    """
+    if isinstance(data, (str, Path)) and str(data) == run.dataset:
+        return run.config
+    changed = {"start": None, "stop": None, "variables": run.channels}
+    return run.config.model_copy(update={"read": run.config.read.model_copy(update=changed)})
+
+
 def as_points(at: Places | None, kind: Kind) -> Points | None:
     """Where to ask, from whatever says so."""
     if at is None or isinstance(at, Points):
         return at
-    entries = [at] if isinstance(at, (str, Path)) else at
-    written = [f"{e[0]!r},{e[1]!r}" if isinstance(e, tuple) else str(e) for e in entries]
-    return parse_sites(written, kind)
+    entries: list[Any] = [at] if isinstance(at, (str, Path)) else list(at)
+    if entries and all(isinstance(e, (int, float, np.number)) for e in entries):
+        entries = [entries]  # a lone pair
+    return parse_sites([str(e) if isinstance(e, (str, Path)) else _pair(e) for e in entries], kind)
+
+
+def _pair(place: Any) -> str:
+    """As one would type it."""
+    try:
+        first, second = (float(number) for number in place)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{place!r} is no place; give pairs (lat, lon) or (x, y), Points or a CSV of sites."
+        ) from None
+    return f"{first!r},{second!r}"
 
 
 def fit_run(
@@ -180,9 +209,23 @@ def summary(state: State) -> Mapping[str, Any]:
     }
 
 
+def held_out(run: Run, dataset: Dataset) -> Dataset:
+    """Unseen is what the run was not trained on; of wholly other points, the share it held out.
+
+    A run that held nothing out leaves the data set's own choice.
+    """
+    share = run.config.data.unseen
+    if not share or dataset.points.kind != run.nodes.kind:
+        return hold_out(dataset, share)
+    known = own_nodes(dataset.points, run.nodes) < len(run.nodes)
+    if not known.any():
+        return hold_out(dataset, share)
+    return replace(dataset, unseen=tuple(np.flatnonzero(~known).tolist()))
+
+
 def scored_task(run: Run, dataset: Dataset) -> Task:
     """The data set cut and scaled as the run was trained, for scoring."""
     check_same_kind(run, dataset)
-    dataset, data = hold_out(dataset, run.config.data.unseen), run.config.data
+    dataset, data = held_out(run, dataset), run.config.data
     parts = split(dataset, run.clock, data.split, data.stride or 1)
     return Task(dataset, run.config, run.clock, run.scaler, parts)

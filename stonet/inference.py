@@ -28,6 +28,7 @@ from stonet.windows import Batch, make_batch
 
 REACH = 1.25  # how far beyond the trained horizon one may ask
 OLD = 1.5  # inputs older than this many windows say nothing
+FINER = 0.5  # of the trained step: frames that are closer than that are of another kind
 HELD = 16  # bytes for each number of an answer in memory: as it comes, checked, and written
 
 Times = Sequence[str | int | np.datetime64]
@@ -150,7 +151,11 @@ def trust(
 
     Support is 0 at a point that was observed in the window, 1 within the radius of one, else 2.
     """
-    nodes = window.points.take(np.flatnonzero(window.observed.any((0, 2))))
+    there = np.flatnonzero(window.observed.any((0, 2)))
+    if not len(there):  # nothing stands behind it
+        nothing = np.full(len(queries), np.nan), np.full(len(queries), 2.0)
+        return dict(zip(("nearest_observation", "support"), nothing, strict=True))
+    nodes = window.points.take(there)
     nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
     distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
     within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
@@ -181,6 +186,18 @@ def check_fits(run: Run, field: Field) -> None:
         raise DataError(
             f"The data's times are {kinds[field.calendar]}; this model was trained on "
             f"{kinds[run.clock.calendar]}."
+        )
+    check_step(run, field)
+
+
+def check_step(run: Run, field: Field) -> None:
+    """Refuse much denser frames: the last few of them are no past that the model knows."""
+    if len(field.times) > 2 and field.step < FINER * run.clock.step:
+        step = run.clock.step / 1e9
+        raise DataError(
+            f"The data have a frame every {field.step / 1e9:g} s; this model was trained on one "
+            f"every {step:g} s, and the last {run.clock.past} frames would tell it little. Read "
+            f"them with --every {step:g}s."
         )
 
 

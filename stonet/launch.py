@@ -22,7 +22,7 @@ from types import FrameType
 from stonet import errors
 from stonet.crew import MEETING
 from stonet.errors import ResourceError, StonetError
-from stonet.machine import cores
+from stonet.machine import PYTHON, cores, import_paths
 
 REPORT = "STONET_REPORT"  # where a started process tells what went wrong
 PAUSE = 0.05  # seconds between two looks at the processes
@@ -90,8 +90,8 @@ def _start(command: list[str], number: int, count: int, folder: Path) -> subproc
         "NCCL_SOCKET_IFNAME": "lo",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "stonet", *command],
-        env=usual | os.environ | own,
+        [*PYTHON, "-m", "stonet", *command],
+        env=usual | os.environ | own | {"PYTHONPATH": import_paths()},
         stdin=subprocess.PIPE,  # closes when this process ends, however it ends
         start_new_session=True,  # Ctrl-C reaches them through here only
     )
@@ -115,12 +115,15 @@ def _passing_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Until all have ended, or one has failed, or ended long before the others."""
+    """Until all have ended, or one has failed, or the first has ended long before the others.
+
+    The first alone saves what was learned, and may take its time.
+    """
     since = None
     while None in (codes := [process.poll() for process in processes]):
         if any(codes):
             return
-        if 0 in codes:
+        if codes[0] == 0:
             since = since or time.monotonic()
             if time.monotonic() - since > GRACE:
                 return

@@ -10,6 +10,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+PYTHON = (sys.executable, "-P")  # never imports what lies in the current folder
+
+
+def import_paths() -> str:
+    """PYTHONPATH of a child that is to find this very stonet."""
+    package = str(Path(__file__).parents[1])
+    return os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+
 
 def forget_peak() -> None:
     """Start to count the peak memory anew, as far as the system lets us (Linux)."""

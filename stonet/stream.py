@@ -20,6 +20,7 @@ from stonet.inference import (
     asked_times,
     check_kind,
     check_observed,
+    check_step,
     latest_frames,
     latest_window,
     one_time,
@@ -113,6 +114,7 @@ class Stream:
     def forecast(self, at: Points | None = None, times: Times | None = None) -> Field:
         """What follows the newest frame; see `stonet.inference.forecast`."""
         run, field = self.run, self.field
+        check_step(run, field)
         check_observed(run, field)
         queries = self.points if at is None else at
         check_kind(self.points, queries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,16 @@ import pytest
 from small import HOUR, QUICK, small_dataset, small_field
 
 import stonet
+from stonet.config import load_config
 from stonet.errors import UsageError
-from stonet.estimator import STONet
+from stonet.estimator import STONet, as_points, held_out
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
 from stonet.metrics import find
+from stonet.outputs import write
+from stonet.protocols import hold_out
+from stonet.run import Run
+from stonet.task import Task
 
 
 def estimator(**arguments: object) -> STONet:
@@ -144,3 +150,43 @@ def test_other_data_cannot_be_scored(fitted: tuple[STONet, Path]) -> None:
     other = Dataset((two_channels(small_field()),))
     with pytest.raises(ValueError, match=r"The data hold \('wind', 'noise'\)"):
         fitted[0].score(other)
+
+
+def test_unseen_is_what_training_never_saw_whoever_else_is_there() -> None:
+    whole = Dataset((small_field(),), "small")
+    run = Run.untrained(Task.of(whole, load_config("tiny", settings=("data.unseen=0.25",))))
+    never = set(held_out(run, whole).unseen)
+    assert len(never) == 5 and len(run.nodes) == 15
+    for lost in range(20):  # a station that reports no more
+        left = np.setdiff1d(np.arange(20), lost)
+        found = left[list(held_out(run, whole.take(left)).unseen)]
+        assert set(found.tolist()) == never - {lost}
+    elsewhere = Dataset((small_field(seed=1),), "other")  # it knows none of these points
+    assert held_out(run, elsewhere).unseen == hold_out(elsewhere, 0.25).unseen
+
+
+def test_files_are_read_for_a_run_as_for_training_but_of_any_time(tmp_path: Path) -> None:
+    write(small_field(), tmp_path / "all.csv")
+    settings = (*QUICK, "read.stop='2026-03-04'")
+    model = estimator(settings=settings).fit(tmp_path / "all.csv")
+    field = small_field()
+    assert model.predict(tmp_path / "all.csv").reference_time == field.times[-1]
+    cut = field.between(0, 96)
+    assert model.score(tmp_path / "all.csv") == pytest.approx(model.score(cut), abs=1e-6)
+    both = two_channels(field)
+    write(replace(both, channels=("t2m", "noise"), units=("degC", "1")), tmp_path / "more.csv")
+    assert model.predict(tmp_path / "more.csv").channels == ("t2m",)
+
+
+def test_places_may_be_written_in_many_ways() -> None:
+    expected = np.array([[46.5, 6.25], [1.0, 2.0]])
+    for given in (expected, expected.tolist(), list(zip(*expected.T, strict=True))):
+        found = as_points(given, "plane")
+        assert found is not None
+        np.testing.assert_array_equal(found.coordinates, expected)
+    for lone in ((46.5, 6.25), expected[0], "46.5,6.25", ["46.5,6.25"]):
+        found = as_points(lone, "plane")
+        assert found is not None
+        np.testing.assert_array_equal(found.coordinates, expected[:1])
+    with pytest.raises(UsageError, match="is no place; give pairs"):
+        as_points([(1.0, 2.0, 3.0)], "plane")

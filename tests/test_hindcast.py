@@ -89,6 +89,15 @@ def test_a_store_tells_what_it_is(tmp_path: Path, run: Run, field: Field) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
 
 
+def test_a_silent_beginning_is_missing(tmp_path: Path, run: Run, field: Field) -> None:
+    mask = field.observed.copy()
+    mask[: PAST + 1] = False
+    late = replace(field.between(0, 14), mask=mask[:14])
+    hindcast(run, late, tmp_path / "late.zarr")
+    values = opened(tmp_path / "late.zarr").u0.values
+    assert np.isnan(values[:2]).all() and np.isfinite(values[2:]).all()
+
+
 def test_points_that_are_held_out_have_no_influence(tmp_path: Path, run: Run, field: Field) -> None:
     seen, few = np.arange(2, 24), field.between(0, 12)
     hindcast(run, few, tmp_path / "seen.zarr", seen=seen)

@@ -192,6 +192,8 @@ def test_data_of_another_kind_are_refused_in_words(run, field, plain) -> None:
     wrong(r"in \('K', 'C'\); this model was trained in \('K', 'K'\)\. Convert", units=("K", "C"))
     wrong(r"times are seconds from zero; this model was trained on dates", calendar=False)
     wrong(r"lie on a plane; this model was trained on a sphere", points=small_points("plane", 24))
+    dense = field.times[-1] - (field.times[-1] - field.times) // 6
+    wrong(r"a frame every 600 s; .* every 3600 s, .* Read them with --every 3600s", times=dense)
     lonlat = replace(plain[1], points=small_points("sphere", 24))
     with pytest.raises(DataError, match=r"lie on a sphere; this model was trained on a plane"):
         forecast(plain[0], lonlat)

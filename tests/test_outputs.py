@@ -358,3 +358,15 @@ def test_what_we_write_we_can_read(tmp_path, suffix, calendar, kind) -> None:
         assert set(back.sites) == set(field.sites)
         for name, row in field.sites.items():
             np.testing.assert_array_equal(back.sites[name], row)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_a_name_with_a_slash_is_no_folder(suffix: str, tmp_path) -> None:
+    field = replace(make(), channels=("wind m/s", "wind m_s"))
+    outputs.write(field, tmp_path / f"f{suffix}")
+    opened = xr.open_zarr if suffix == ".zarr" else xr.open_dataset
+    with opened(tmp_path / f"f{suffix}", decode_timedelta=True) as found:
+        names = {found[name].attrs["long_name"]: name for name in ("wind m_s_", "wind m_s")}
+        for number, channel in enumerate(field.channels):
+            known = np.where(field.observed, field.values, np.nan)[..., number]
+            np.testing.assert_array_equal(found[names[channel]].values, known)

@@ -124,7 +124,7 @@ def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Da
     Of the run's own data, what training held out stays held out; other data are used whole.
     """
     from stonet.config import load_config, make_config
-    from stonet.protocols import hold_out
+    from stonet.estimator import held_out
 
     read = run.config.read.model_dump()
     if data is not None:
@@ -132,7 +132,7 @@ def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Da
     given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
     config = make_config({"read": read | given})
     dataset = open_data(data or run.dataset, config.read, quiet=quiet)
-    return hold_out(dataset, run.config.data.unseen) if data is None else dataset
+    return held_out(run, dataset) if data is None else dataset
 
 
 def tell_notes(dataset: Dataset, quiet: bool) -> None:

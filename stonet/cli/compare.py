@@ -104,7 +104,7 @@ def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset
     dataset = hold_out(opened, config.data.unseen)
     tell_notes(dataset, quiet)
     if not inductive:
-        return dataset.take(dataset.seen)
+        return dataset.take(dataset.seen) if dataset.unseen else dataset
     return dataset if dataset.unseen else hold_out(dataset, UNSEEN)
 
 

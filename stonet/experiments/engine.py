@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from stonet.experiments.cells import Cell, Result, config_hash, rounded
 from stonet.experiments.store import Store
 from stonet.experiments.tasks import data_sha256, open_task
 from stonet.field import Dataset
-from stonet.machine import commit, cores, forget_peak, peak_mb
+from stonet.machine import PYTHON, commit, cores, forget_peak, import_paths, peak_mb
 from stonet.run import versions
 
 POLL = 0.5  # seconds between two looks at what another process works on
@@ -239,11 +238,12 @@ def _follow(cells: Sequence[Cell], store: Store, told: Outcome) -> None:
     by_name = {cell.name: cell for cell in cells}
     at: Cell | None = None
     with subprocess.Popen(
-        [sys.executable, "-m", "stonet.experiments.worker", str(store.folder)],
+        [*PYTHON, "-m", "stonet.experiments.worker", str(store.folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": import_paths()},
     ) as worker:
         assert worker.stdin is not None and worker.stdout is not None
         json.dump([cell.to_json() for cell in cells], worker.stdin)
