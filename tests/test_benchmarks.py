@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,12 +50,18 @@ def test_a_record_tells_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", 3)
+    monkeypatch.setattr(measure, "SHORT", 0.05)
     order: list[str] = []
     threads = torch.get_num_threads()
-    clock = measure.alternate({name: lambda name=name: order.append(name) for name in "ab"})
-    assert "".join(order) == "abababab"
+
+    def work(name: str, seconds: float) -> None:
+        order.append(name)
+        time.sleep(seconds)
+
+    clock = measure.alternate({"a": partial(work, "a", 0.06), "b": partial(work, "b", 0.02)})
+    assert "".join(order) in ("ab" + "b" + "abb" * 3, "ab" + "b" + "ab" * 3)  # short work, often
+    assert 0.02 <= clock["b"].wall < 0.06 <= clock["a"].wall  # of one call
     assert torch.get_num_threads() == threads
-    assert clock["a"].wall >= 0
 
 
 def test_a_year_of_hindcasts_is_told_by_its_commands() -> None:

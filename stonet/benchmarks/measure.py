@@ -22,6 +22,7 @@ from stonet.errors import StonetError
 
 ROUNDS = 5
 PATIENCE = 40.0  # seconds after which no further round is begun
+SHORT = 0.1  # seconds that a turn takes at least: short work is done several times over
 SIDE = 1024  # of the matrices whose product is the machine's limit
 Work = Callable[[], object]
 Record = dict[str, Any]
@@ -43,17 +44,20 @@ class Timing:
 
 
 def alternate(variants: Mapping[str, Work], threads: int = 1) -> dict[str, Timing]:
-    """Time all variants in turns, after a warm-up of each."""
+    """Time all variants in turns, after a warm-up of each; seconds of one call."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     try:
-        for work in variants.values():
-            work()
+        first = {name: _timed(work, 1)[1] for name, work in variants.items()}
+        often = {
+            name: 1 if first[name] > SHORT else max(1, int(SHORT / max(_timed(work, 1)[1], 1e-6)))
+            for name, work in variants.items()
+        }
         started = time.perf_counter()
         for _ in range(ROUNDS):
             for name, work in variants.items():
-                seen[name].append(_timed(work))
+                seen[name].append(_timed(work, often[name]))
             if time.perf_counter() - started > PATIENCE:
                 break
     finally:
@@ -64,10 +68,11 @@ def alternate(variants: Mapping[str, Work], threads: int = 1) -> dict[str, Timin
     }
 
 
-def _timed(work: Work) -> tuple[float, float]:
+def _timed(work: Work, times: int) -> tuple[float, float]:
     cpu, wall = time.process_time(), time.perf_counter()
-    work()
-    return time.process_time() - cpu, time.perf_counter() - wall
+    for _ in range(times):
+        work()
+    return (time.process_time() - cpu) / times, (time.perf_counter() - wall) / times
 
 
 def product() -> Work:

@@ -17,10 +17,12 @@ from stonet.benchmarks.measure import Record
 
 COLUMNS = ("bench", "n", "d", "threads", "peer")
 NOTES = (
-    "- Two threads: a step is made of many small pieces of work, between which threads wait for "
-    "one another. Two processes (`stonet fit --devices 2`) do not, and use both cores better.",
-    "- One frame at a time, the kernel integral is bound by the start-up of some thirty small "
-    "pieces of work; a training step has dozens of frames.",
+    "- Two threads: large products and element-wise work are shared well; gathering rows, adding "
+    "them up where they belong and products of many small matrices hardly are, and the small "
+    "systems of equations that kriging solves where sensors are silent lose (the profile below). "
+    "Two processes (`stonet fit --devices 2`) share all of it.",
+    "- One frame at a time at few points, the kernel integral is bound by the start-up of some "
+    "thirty small pieces of work; a training step has dozens of frames.",
 )
 RATIOS = ("time_ratio", "wall_ratio", "memory_ratio")
 
@@ -36,7 +38,7 @@ def bench_table(records: Sequence[Record]) -> Table:
 
 
 def _cells(record: Record) -> list[str]:
-    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated", "part"}
+    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated", "part", "profile"}
     more = ", ".join(f"{k} {short(v)}" for k, v in record.items() if k not in shown)
     mark = "*" if record.get("extrapolated") else ""
     return [
@@ -75,7 +77,16 @@ def page(result: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     lines += [goal.line(records) for goal in GOALS]
-    lines += ["", "## Where a goal is missed", "", *NOTES, "", "## All records", ""]
+    lines += ["", "## Where a goal is missed", "", *NOTES, ""]
+    for profile in (record["profile"] for record in records if record.get("profile")):
+        lines += ["Milliseconds of a training step, 2048 points (torch's profiler):", ""]
+        lines += ["| operation | one thread | two threads | ratio |", "|---|---|---|---|"]
+        lines += [
+            f"| `{name}` | {one:.0f} | {two:.0f} | {one / max(two, 0.1):.2f} |"
+            for name, (one, two) in profile.items()
+        ]
+        lines += [""]
+    lines += ["## All records", ""]
     head = (*COLUMNS, "time", "wall", "memory", "GEMM share", "error", "more")
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_cells(record)) + " |" for record in records]

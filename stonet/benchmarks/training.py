@@ -25,6 +25,7 @@ N, BATCH, STEPS = 2048, 8, 6
 SHARED = ("train.batch=8", "train.run=8")  # eight windows in a row: 19 frames instead of 96
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # its Table 6, on a V100
 RIVALS = ("gcgru", "dcrnn", "stgcn")
+SHOWN = 16  # operations of the profile
 BRIEFLY = "train.schooling=50"  # where only steps are timed
 
 
@@ -109,7 +110,29 @@ def _threads() -> Record:
     one, two = (median(found[1:]) for found in walls.values())
     limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
     record = empty_record("threads", N, 24, 2, "one thread")
-    return record | {"time_ratio": one / two, "gemm_time_ratio": limit[0] / limit[1]}
+    record |= {"time_ratio": one / two, "gemm_time_ratio": limit[0] / limit[1]}
+    return record | {"profile": _profile(call)}
+
+
+def _profile(step: Callable[[], None]) -> dict[str, list[float]]:
+    """Milliseconds of the operations that take most of a step, on one thread and on two."""
+    from torch.profiler import ProfilerActivity, profile
+
+    found: dict[str, list[float]] = {}
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        step()
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            for _ in range(STEPS // 2):
+                step()
+        for event in seen.key_averages():
+            found.setdefault(event.key, [0.0, 0.0])[threads - 1] = (
+                event.self_cpu_time_total / 1e3 / (STEPS // 2)
+            )
+    torch.set_num_threads(before)
+    most = sorted(found, key=lambda name: -max(found[name]))[:SHOWN]
+    return {name.removeprefix("aten::"): [round(x, 1) for x in found[name]] for name in most}
 
 
 def epoch(settings: list[str], preset: str) -> dict[str, float]:
