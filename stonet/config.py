@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -42,7 +43,20 @@ class ReadConfig(Section):
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",")]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return [value] if number else value
+
+    @field_validator("start", "stop", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any) -> Any:
+        """2019 and TOML's own dates as text; a moment with an offset in UTC."""
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        if isinstance(value, date):  # of which datetime is a kind
+            return value.isoformat()
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class DataConfig(Section):

@@ -23,6 +23,7 @@ from stonet.neighbours import SLACK, own_nodes
 from stonet.progress import tell
 from stonet.run import Run
 from stonet.session import QUERIES, Pace, Session, cut
+from stonet.sources.moments import parse_date
 from stonet.sources.room import parse_size
 from stonet.windows import Batch, make_batch
 
@@ -272,12 +273,9 @@ def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool)
             f"'{time}' is no time of a field without a calendar; write a lead such as '+0.004s'."
         )
     try:
-        return int(np.datetime64(str(time).removesuffix("Z"), "ns").astype(np.int64))
-    except ValueError:
-        raise UsageError(
-            f"'{time}' is no time; write a lead such as '+1h30min' or a date such as "
-            "2026-11-16T04:17."
-        ) from None
+        return int(parse_date(str(time)).astype("datetime64[ns]").astype(np.int64))
+    except UsageError as error:
+        raise UsageError(f"{error} Or write a lead such as '+1h30min'.") from None
 
 
 def _bytes(memory: int | str | None) -> int | None:

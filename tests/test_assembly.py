@@ -17,7 +17,8 @@ from stonet.field import Field
 from stonet.geometry import Points
 from stonet.sources import narrow, read
 from stonet.sources.assembly import assemble
-from stonet.sources.content import Content, inside_box, moment
+from stonet.sources.canvas import cells_at_once
+from stonet.sources.content import Content
 from stonet.sources.room import Room, parse_size, size_label
 
 HOUR = 3600 * 10**9
@@ -153,6 +154,12 @@ def test_averages_around_whole_hours() -> None:
         joined([made], every="1us")
 
 
+def test_an_average_has_no_first_and_no_last() -> None:
+    for policy in ("first", "last"):
+        with pytest.raises(UsageError, match=rf"read.every = '1h' averages .*there is no {policy}"):
+            read(small_field(), every="1h", duplicates=policy)
+
+
 def test_unsorted_times_are_sorted() -> None:
     field = joined([content([2, 0, 1], "ab", ("u",), [[[2], [2]], [[0], [0]], [[1], [1]]])])
     assert field.values[:, 1, 0].tolist() == [0, 1, 2]
@@ -179,27 +186,6 @@ def test_times_that_are_not_in_one_piece_can_be_selected() -> None:
     made = content([5, 0, 3, 4, 1, 2], "a", ("u",), np.array([5, 0, 3, 4, 1, 2])[:, None, None])
     field = joined([made], start="1970-01-01T01", stop="1970-01-01T03")
     assert field.values[:, 0, 0].tolist() == [1, 2, 3]
-
-
-def test_a_box_may_cross_the_date_line_and_any_longitude_will_do() -> None:
-    lon = np.array([170.0, 179, -179, 190, -170, 0, 359])
-    points = Points(np.stack([np.zeros(7), lon], axis=1), "sphere")
-    assert inside_box(points, (175.0, -1.0, -165.0, 1.0)).tolist() == [0, 1, 1, 1, 1, 0, 0]
-    assert inside_box(points, (175.0, -1.0, 195.0, 1.0)).tolist() == [0, 1, 1, 1, 1, 0, 0]
-    assert inside_box(points, (-5.0, -1.0, 5.0, 1.0)).tolist() == [0, 0, 0, 0, 0, 1, 1]
-    assert inside_box(points, (-180.0, -1.0, 180.0, 1.0)).all()
-    with pytest.raises(UsageError, match="empty"):
-        inside_box(points, (0.0, 5.0, 1.0, -5.0))
-
-
-def test_a_date_is_as_long_as_it_is_written() -> None:
-    first, last = moment("2019-03", calendar=True)
-    days = (last + 1 - first) / (24 * HOUR)
-    assert days == 31
-    assert np.diff(moment("2019-03-15T06:00Z", calendar=True)) == HOUR // 60 - 1
-    assert moment("3s", calendar=False) == (3 * 10**9,) * 2
-    with pytest.raises(UsageError, match="no date"):
-        moment("yesterday", calendar=True)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +233,26 @@ def test_a_moved_station_and_other_units_are_refused() -> None:
     plane = replace(made, points=Points(np.zeros((1, 2))), origin="g")
     with pytest.raises(DataError, match="cannot be joined"):
         joined([made, plane])
+
+
+@pytest.mark.parametrize(
+    "options", [{"points": 7}, {"bbox": (0, 0, 0.1, 0.1)}, {"variables": "v", "points": 7}]
+)
+def test_a_block_is_as_large_as_what_is_read_for_it(
+    options: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few points of many are wanted; all are read, so not many frames at a time."""
+    monkeypatch.setenv("STONET_MEMORY", "1M")
+    places = np.random.default_rng(0).uniform(size=(20_000, 2))
+    blocks = []
+
+    def frames(start: int, stop: int) -> np.ndarray:
+        blocks.append(stop - start)
+        return np.ones((stop - start, 20_000, 2), np.float32)
+
+    made = content(list(range(9)), "a", ("u", "v"), np.empty((9, 1, 2)))
+    joined([replace(made, points=Points(places), frames=frames, named=False, cells=0)], **options)
+    assert sum(blocks) == 9 and max(blocks) == cells_at_once() // 40_000 == 1
 
 
 def test_marks_for_missing_values() -> None:

@@ -64,6 +64,35 @@ def test_a_bare_word_is_text(setting, value):
 
 
 @pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("read.missing=999", "missing", (999.0,)),
+        ("read.missing=-99.9", "missing", (-99.9,)),
+        ("read.missing=[999, -1]", "missing", (999.0, -1.0)),
+        ("read.missing=999,-1", "missing", (999.0, -1.0)),
+        ("read.start=2019-03-01", "start", "2019-03-01"),
+        ("read.start=2019", "start", "2019"),
+        ("read.stop=20190315", "stop", "20190315"),
+        ("read.stop=2019-03", "stop", "2019-03"),
+        ("read.stop=2019-03-15T06:00:00", "stop", "2019-03-15T06:00:00"),
+        ("read.stop=2019-03-15T06:00:00+02:00", "stop", "2019-03-15T04:00:00"),
+        ("read.stop=none", "stop", None),
+    ],
+)
+def test_a_lone_number_and_a_date_need_no_marks(setting, key, value):
+    """TOML knows numbers and dates; so does a file of settings."""
+    config = load_config(settings=[setting])
+    assert getattr(config.read, key) == value
+    assert make_config(json.loads(config.model_dump_json())) == config
+
+
+def test_a_switch_is_no_number_and_no_date():
+    for setting in ("read.missing=true", "read.start=true", "read.stop=06:00:00"):
+        with pytest.raises(UsageError, match=rf"{setting.partition('=')[0]} = .* does not fit"):
+            load_config(settings=[setting])
+
+
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("trian.lr=1", r"Unknown configuration section 'trian'.*Did you mean 'train'\?"),

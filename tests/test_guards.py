@@ -279,12 +279,49 @@ def test_the_helper_outlives_errors_and_not_a_hang(tmp_path, monkeypatch):
     probe.check_survivable(tmp_path / "bad.nc")  # an error is not the end of the process
     assert probe._helpers[0].process.pid == first
     os.mkfifo(tmp_path / "endless.nc")  # opening it never comes back
-    with pytest.raises(DataError, match=r"endless.nc' cannot be read: .* within 1 s"):
-        probe.check_survivable(tmp_path / "endless.nc")
+    for _ in range(2):  # it is looked at again: the machine may have been busy
+        with pytest.raises(
+            DataError, match=r"endless.nc' cannot be read: .* within 1 s. If .*slow"
+        ):
+            probe.check_survivable(tmp_path / "endless.nc")
     whole(tmp_path / "next.nc")
     monkeypatch.setattr(probe, "PATIENCE", 15.0)
     probe.check_survivable(tmp_path / "next.nc")
     assert probe._helpers[0].process.pid != first
+
+
+def test_a_crash_is_told_as_one_and_remembered(tmp_path, monkeypatch):
+    whole(tmp_path / "bad.nc")
+    looks = []
+    monkeypatch.setattr(probe.Helper, "survives", lambda *given: bool(looks.append(given)))
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"bad.nc' cannot be read: HDF5 crashed on it"):
+            probe.check_survivable(tmp_path / "bad.nc")
+    assert len(looks) == 1
+
+
+def test_patience_grows_with_what_is_read_and_that_has_an_end(tmp_path, monkeypatch):
+    """Of many good variables that fit one by one, the first are read whole and all are touched."""
+    waited = []
+    monkeypatch.setattr(probe.Helper, "survives", lambda *given: not waited.append(given[-1]))
+    for size in (0, 2**24, probe.MOST, 2**33):
+        path = tmp_path / f"{size}.nc"
+        path.touch()
+        os.truncate(path, size)  # a hole: nothing is stored
+        probe.check_survivable(path)
+    assert waited == [probe.PATIENCE * n for n in (1, 2, 9, 9)]
+    taken = []
+
+    class Variable:
+        shape, dtype = (2**22,), "f4"
+
+        def __getitem__(self, key):
+            taken.append(2**24 if key is ... else 4)
+
+    left = probe.MOST
+    for _ in range(20):
+        left -= probe._taste(Variable(), left)
+    assert sum(taken) == probe.MOST + 12 * 2 * 4 and len(taken) == 8 + 12 * 2
 
 
 def test_a_helper_that_died_is_started_anew(tmp_path):

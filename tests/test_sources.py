@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stonet.datasets import DATASETS
 from stonet.errors import DataError, UsageError
 from stonet.field import Field
 from stonet.geometry import Points
@@ -70,6 +71,36 @@ def test_wrong_paths_are_refused(tmp_path):
         read(tmp_path / "folder.nc")
     with pytest.raises(UsageError, match="Cannot read a int; expected a path"):
         read(7)
+
+
+def test_the_name_of_a_data_set_is_told_how_to_open_it():
+    for name in DATASETS:
+        with pytest.raises(UsageError, match=rf"No file '{name}'.*stonet.open_dataset\('{name}'\)"):
+            read(name)
+    with pytest.raises(UsageError, match=r"No file 'wave.nc'. Check the path.$"):
+        read("wave.nc")
+
+
+NO_TABLES = [
+    lambda folder: str(folder / "a.nc"),
+    lambda folder: field().to_xarray(),
+    lambda folder: field(),
+]
+
+
+@pytest.mark.parametrize("source", NO_TABLES)
+def test_what_only_tables_heed_is_checked_and_told_elsewhere(halves, source):
+    """A zone and a table of places change nothing here, and nobody is left to believe they do."""
+    (halves / "places.txt").write_text("name,lat,lon\na,1,2\n")
+    given = {"timezone": "Europe/Berlin", "stations": str(halves / "places.txt")}
+    plain, found = read(source(halves), points=3), read(source(halves), points=3, **given)
+    assert np.array_equal(found.times, plain.times) and found.points == plain.points
+    assert "read.timezone and read.stations: of no effect on data that are no table." in found.notes
+    assert not any("no effect" in note for note in plain.notes)
+    with pytest.raises(UsageError, match=r"Unknown time zone 'Europe/Berln'. Write e.g."):
+        read(source(halves), timezone="Europe/Berln")
+    with pytest.raises(UsageError, match=r"No file '.*none.csv'. Check the path of the table"):
+        read(source(halves), stations=str(halves / "none.csv"))
 
 
 def test_wrong_options_are_named():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from stonet.errors import DataError
 from stonet.field import Field
 from stonet.sources import read
+from stonet.sources.tables import frames
 
 HOURS = pd.date_range("2019-03-30 20:00", periods=12, freq="h")
 
@@ -97,6 +98,52 @@ def test_aliases_say_the_same(tmp_path, expected, names):
     found = read(written(table().set_axis(split, axis=1), tmp_path / "t.csv"))
     assert_same(found, expected)
     assert np.array_equal(found.sites["altitude"], expected.sites["altitude"])
+
+
+def waves(name: str, heights: np.ndarray) -> pd.DataFrame:
+    """Two buoys, of which a height is told at every time."""
+    hours = len(heights)
+    frame = pd.DataFrame({"station": ["a", "b"] * hours, "time": HOURS[:hours].repeat(2)})
+    return frame.assign(lat=[1.0, 2.0] * hours, lon=3.0, T=0.5, **{name: heights.ravel()})
+
+
+@pytest.mark.parametrize("name", ["height", "Elevation", "alt", "z", "height (m)"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_height_that_changes_is_measured(name, late, monkeypatch):
+    """However late it changes; one that never does is where the station stands."""
+    monkeypatch.setattr(frames, "BLOCK", 4)
+    heights = np.tile([7.0, 8.0], (12, 1))
+    fixed = read(waves(name, heights))
+    assert (fixed.channels, fixed.sites["altitude"].tolist()) == (("T",), [7, 8])
+    heights[1, 0], heights[2, 1] = np.nan, -9999  # not told then; that is no change
+    assert read(waves(name, heights)).sites["altitude"].tolist() == [7, 8]
+    heights[11 if late else 0, 1] = 9.0
+    found = read(waves(name, heights))
+    unit = "m" if "(" in name else "1"
+    assert found.quantity == (("T", "1"), (name.partition(" ")[0], unit))
+    assert np.array_equal(found.values[..., 1][found.observed[..., 1]], heights[heights > 0])
+    assert "altitude" not in found.sites
+    assert f"'{name}' changes at a station, so it is no altitude but a channel." in found.notes
+    unasked = read(waves(name, heights), variables="T")
+    assert (unasked.channels, dict(unasked.sites)) == (("T",), {})
+
+
+def test_of_several_heights_the_one_that_stays_is_the_altitude(tmp_path):
+    heights = np.arange(24.0).reshape(12, 2)
+    frame = waves("elevation", heights).assign(height=5.0)  # of the sea, and of the station
+    found = read(frame)
+    assert (found.channels, found.sites["altitude"].tolist()) == (("T", "elevation"), [5, 5])
+    alone = waves("height", heights).drop(columns="T")
+    assert np.array_equal(read(alone).values[..., 0], heights)
+    still = alone.assign(height=5.0)
+    with pytest.raises(DataError, match=r"'height' never changes at a station, so it is the alt"):
+        read(still)
+    assert read(still, variables="height").channels == ("height",)
+    nameless = read(alone.drop(columns="station"))  # a place is a station
+    assert np.array_equal(nameless.values[..., 0], heights)
+    buoy = alone[alone.station == "a"].drop(columns=["station", "lat", "lon"])
+    found = read(written(buoy, tmp_path / "buoy_1.5_2.5.csv"))  # a file of one station
+    assert np.array_equal(found.values[:, 0, 0], heights[:, 0])
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t", "|"])

@@ -50,6 +50,26 @@ def test_wide_tables_find_their_places(folder):
     assert np.array_equal(alone.values, read(folder, variables="humidity").values)
 
 
+def test_a_single_wide_table_is_called_as_it_is_asked_for(folder):
+    """Its name is only the file's: what was learned from humidity.csv is asked of newest.csv."""
+    expected = read(folder / "humidity.csv")
+    (folder / "humidity.csv").rename(folder / "newest.csv")
+    found = read(folder / "newest.csv", variables="humidity")
+    assert (found.channels, found.points) == (expected.channels, expected.points)
+    assert np.array_equal(found.values, expected.values)
+    assert any("newest.csv' are taken as 'humidity', as asked" in note for note in found.notes)
+    assert not any("as asked" in note for note in read(folder / "newest.csv").notes)
+    frame = pd.read_csv(folder / "newest.csv")
+    places = str(folder / "city_attributes.csv")
+    assert read(frame, variables="humidity", stations=places).channels == ("humidity",)
+    for many in (folder, [folder / "newest.csv", folder / "temperature.csv"], [frame, frame]):
+        with pytest.raises(DataError, match=r"humidity"):  # which of them?
+            read(many, variables="humidity", stations=places)
+    for other in ("Portland", "humidity,wind"):  # a station; and one of two
+        with pytest.raises(DataError, match=r"holds 'newest', one column for each station"):
+            read(folder / "newest.csv", variables=other)
+
+
 def test_files_without_values_are_errors_by_themselves(folder):
     with pytest.raises(DataError, match=r"is a table of places; it has no time column"):
         read(folder / "city_attributes.csv")

@@ -8,9 +8,12 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
 from stonet.field import Field
-from stonet.sources import read
+from stonet.sources import contents_of, read
+from stonet.sources.arrays import xarrays
+from stonet.sources.arrays.channels import decoded
 
 HOUR = 3600 * 10**9
 START = np.datetime64("2024-01-01", "ns")
@@ -189,6 +192,43 @@ def test_too_many_channels_are_refused():
         read(grid(), variables=["u10"])
 
 
+def curved() -> xr.Dataset:
+    lat, lon = np.meshgrid(np.linspace(-60, 60, 4), np.linspace(0, 288, 5), indexing="ij")
+    renamed = grid().drop_vars(["lat", "lon"]).rename(lat="row", lon="column")
+    dims = ("row", "column")
+    return renamed.assign_coords(lat=(dims, lat + 0.1 * lon / 288), lon=(dims, lon))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        (grid(), {}),
+        (grid(), {"points": 3}),
+        (grid(), {"bbox": (70, -30, 150, 30)}),
+        (grid(), {"bbox": (-80, -30, 80, 30)}),  # both ends of the longitudes
+        (grid(), {"bbox": (200, -30, 100, 70)}),
+        (grid(("lon", "lat", "time")), {"bbox": (-80, -30, 80, 30)}),  # a seam in the first dim
+        (curved(), {"bbox": (70, -30, 150, 30)}),
+        (levels(), {"variables": "r_850"}),
+        (levels().isel(level=[0, 1, 1]).assign_coords(level=[1, 2, 3]), {"variables": "r_1,r_3"}),
+        (grid().isel(lat=1, lon=3), {}),
+    ],
+)
+def test_the_cost_of_a_frame_is_what_is_read_for_it(dataset, options, monkeypatch):
+    """However few of its values are wanted; blocks are made after it."""
+    taken = []
+    monkeypatch.setattr(
+        xarrays, "decoded", lambda array: taken.append(array.size) or decoded(array)
+    )
+    config = ReadConfig(**options)
+    (content,) = contents_of(dataset, config)
+    content.narrowed(config).frames(1, 2)
+    assert sum(taken) == content.narrowed(config).cells > 0
+    taken.clear()
+    read(dataset, **options)
+    assert sum(taken) == 3 * content.cells
+
+
 # Times
 
 
@@ -226,6 +266,19 @@ def test_undecoded_dates_are_decoded_without_crumbs(dtype, unit):
     field = read(grid().assign_coords(time=("time", third, attrs)))
     assert (field.times % (HOUR // 3600) == 0).all()
     assert (np.diff(field.times) == 8 * HOUR).all()
+
+
+def test_single_precision_is_as_exact_as_its_count_is_short():
+    """Hours of a year as float32 days are off by a second at most, wherever the count begins."""
+    hours = np.arange(365 * 24)
+    for start in ("2019-01-01", "1950-1-1 00:00:00", "2019-01-01T00:00:00Z"):
+        attrs = {"units": f"days since {start}"}
+        times = ("time", (hours / 24).astype(np.float32), attrs)
+        single = (
+            grid().isel(time=0, drop=True).expand_dims(time=len(hours)).assign_coords(time=times)
+        )
+        first = np.datetime64("1950-01-01" if "1950" in start else "2019-01-01", "ns").astype(int)
+        assert np.array_equal(read(single).times, first + hours * HOUR)
 
 
 class Date:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from glob import glob, has_magic
 from importlib import import_module
@@ -80,10 +81,42 @@ def read_with(source: Any, config: ReadConfig) -> Field:
         return source
     if isinstance(source, Field):  # its points were accepted before
         config = config.model_copy(update={"same_place": "keep"})
-    contents = contents_of(source, config)
+    check_options(config)
+    try:
+        contents = contents_of(source, config)
+    except NoValues as error:
+        contents = _renamed(source, config, error)
     if not contents:
         raise DataError(f"Nothing to read in {source!r}.")
     return assemble(contents, config)
+
+
+def check_options(config: ReadConfig) -> None:
+    """Refuse what is wrong whatever is read, even where it would have no effect."""
+    if config.timezone is not None:
+        _module("tables.dates").parse_zone(config.timezone)
+    if config.stations is not None and not Path(config.stations).exists():
+        raise UsageError(f"No file '{config.stations}'. Check the path of the table of stations.")
+    if config.every is not None and config.duplicates in ("first", "last"):
+        raise UsageError(
+            f"read.every = '{config.every}' averages all values around a time, so that there is no "
+            f"{config.duplicates} one. Leave out read.duplicates = '{config.duplicates}', or every."
+        )
+
+
+def _renamed(source: Any, config: ReadConfig, error: NoValues) -> list[Content]:
+    """A single wide table's values under the one name that was asked for.
+
+    Its own name is that of the file: what `stations.csv` taught is asked of `newest.csv`.
+    """
+    if not error.titled or len(config.variables) != 1:
+        raise error
+    contents = contents_of(source, config.model_copy(update={"variables": ()}))
+    if len(contents) != 1:
+        raise error
+    note = f"The values of '{contents[0].origin}' are taken as '{config.variables[0]}', as asked."
+    notes = (*contents[0].notes, note)
+    return [replace(contents[0], channels=config.variables, notes=notes)]
 
 
 def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
@@ -99,11 +132,12 @@ def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
 def contents_of(source: Any, config: ReadConfig) -> list[Content]:
     """What the source holds, unread."""
     if isinstance(source, Field):
-        return [of_field(source)]
+        return _no_tables([of_field(source)], config)
     if isinstance(source, (str, Path)):
         return _contents_of_files(find_files(source), config)
     if hasattr(source, "data_vars") or hasattr(source, "to_dataset"):  # xarray's two kinds
-        return list(_module("arrays.xarrays").contents(source, "the xarray object", config))
+        found = _module("arrays.xarrays").contents(source, "the xarray object", config)
+        return _no_tables(found, config)
     if hasattr(source, "to_pandas") or hasattr(source, "columns"):  # pandas, polars, arrow
         return list(_module("tables").from_frame(source, "the table", config))
     if isinstance(source, Iterable):
@@ -124,7 +158,7 @@ def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[Content]:
     for number, path in enumerate(paths):
         tell(number, len(paths))
         try:
-            found += reader_of(path)(path, config)
+            found += _contents_of_file(path, config)
         except NoValues as error:
             without.append(error)
     if without and not found:
@@ -158,9 +192,10 @@ def find_files(source: str | Path) -> list[Path]:
         found = [Path(name) for name in sorted(glob(str(source)))]
         if found:
             return found
-    raise UsageError(
-        f"No file '{source}'. Check the path, or give a data set's name such as 'wave'."
-    )
+    hint = ""
+    if re.fullmatch(r"[A-Za-z][\w-]*", str(source)):  # which names there are is not known here
+        hint = f" If it is the name of a data set: stonet.open_dataset({str(source)!r})."
+    raise UsageError(f"No file '{source}'. Check the path.{hint}")
 
 
 def is_zarr(path: Path) -> bool:
@@ -168,16 +203,25 @@ def is_zarr(path: Path) -> bool:
     return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in ZARR_FILES)
 
 
-def reader_of(path: Path) -> Callable[[Path, ReadConfig], list[Content]]:
-    """The function that reads this file: by its name, or else by its first bytes."""
+def _contents_of_file(path: Path, config: ReadConfig) -> list[Content]:
+    """By the module that its name, or else its first bytes, call for."""
     module = "arrays.zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
     if module is None:
         raise DataError(
             f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: "
             f"{', '.join(SUFFIXES)}; tables may be compressed ({', '.join(COMPRESSED)})."
         )
-    reader: Callable[[Path, ReadConfig], list[Content]] = _module(module).read
-    return reader
+    found: list[Content] = _module(module).read(path, config)
+    return found if module == "tables" else _no_tables(found, config)
+
+
+def _no_tables(contents: list[Content], config: ReadConfig) -> list[Content]:
+    """With a note, where options were given that only tables heed."""
+    given = [f"read.{name}" for name in ("timezone", "stations") if getattr(config, name)]
+    if not given:
+        return contents
+    note = f"{' and '.join(given)}: of no effect on data that are no table."
+    return [replace(content, notes=(*content.notes, note)) for content in contents]
 
 
 def _known(path: Path) -> bool:

@@ -6,11 +6,12 @@ say of the same cell must agree, or `read.duplicates` says how to settle it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError
@@ -92,8 +93,8 @@ def _at_common_points(parts: list[Content], config: ReadConfig) -> tuple[list[Co
     if any(part.points != union for part in parts[1:]):
         if not all(part.named for part in parts):  # then places are known by where they are
             parts = [replace(part, named=False) for part in parts]
-        union = _union(parts)
-        parts = [_spread_out(part, union) for part in parts]
+        union, columns = _union(parts)
+        parts = [_spread_out(*pair, union) for pair in zip(parts, columns, strict=True)]
     notes: list[str] = []
     keep = _distinct(parts, union, config, notes)
     if config.points is not None and config.points < len(keep):
@@ -104,32 +105,70 @@ def _at_common_points(parts: list[Content], config: ReadConfig) -> tuple[list[Co
     return [part.take(keep) for part in parts], notes
 
 
-def _key(part: Content, number: int) -> tuple:
-    if part.named:
-        return (part.points.names[number],)
-    return tuple(np.round(part.points.coordinates[number], 5))
+def _union(parts: Sequence[Content]) -> tuple[Points, list[Int64[np.ndarray, " node"]]]:
+    """Every place once, in order of appearance; and which of them the points of each part are.
 
-
-def _union(parts: Sequence[Content]) -> Points:
-    """Every place once, in order of appearance. A station is known by its name, else by where."""
-    where: dict[tuple, np.ndarray] = {}
+    A station is known by its name, else by where it is.
+    """
+    number: dict[tuple, int] = {}
+    places = np.empty((0, 2))
+    columns = []
     for part in parts:
-        for number, place in enumerate(part.points.coordinates):
-            known = where.setdefault(_key(part, number), place)
-            if np.abs(known - place).max() > 1e-4:
-                raise DataError(
-                    f"'{part.origin}': station '{part.points.names[number]}' is at {place} here "
-                    f"and at {known} elsewhere. Give moved stations different names."
-                )
-    names = tuple(str(key[0]) for key in where) if all(part.named for part in parts) else ()
-    return Points(np.array(list(where.values())), parts[0].points.kind, names)
+        mine = np.array([number.setdefault(key, len(number)) for key in _keys(part)])
+        _, first = np.unique(mine, return_index=True)
+        new = first[mine[first] >= len(places)]
+        places = np.concatenate([places, _written_alike(part.points, places)[new]])
+        apart = np.abs(part.points.coordinates - places[mine])
+        if part.points.kind == "sphere":  # -10 and 350 degrees are one longitude
+            apart[:, 1] = np.minimum(apart[:, 1] % 360.0, -apart[:, 1] % 360.0)
+        moved = apart.max(axis=1) > 1e-4
+        if moved.any():
+            here = int(moved.argmax())
+            raise DataError(
+                f"'{part.origin}': station '{part.points.names[here]}' is at "
+                f"{part.points.coordinates[here]} here and at {places[mine[here]]} elsewhere. "
+                "Give moved stations different names."
+            )
+        columns.append(mine)
+    names = tuple(str(key[0]) for key in number) if all(part.named for part in parts) else ()
+    return Points(places, parts[0].points.kind, names), columns
 
 
-def _spread_out(part: Content, union: Points) -> Content:
-    """The part at the union's points: missing where it does not know them."""
-    numbered = replace(part, points=union, named=part.named and bool(union.names))
-    position = {_key(numbered, number): number for number in range(len(union))}
-    columns = np.array([position[_key(part, number)] for number in range(len(part.points))])
+def _keys(part: Content) -> list[tuple]:
+    """By what each point is known in all parts: its name, or where it is (longitude modulo 360).
+
+    Several points of one place are told apart by their order.
+    """
+    if part.named:
+        return [(name,) for name in part.points.names]
+    places = part.points.coordinates
+    single = places.astype(np.float32)
+    if (single == places).all():
+        places = single.astype(str).astype(np.float64)  # 349.9 as it was meant, not 349.899994
+    places = np.round(places, 5)
+    if part.points.kind == "sphere":
+        places[:, 1] = np.round(places[:, 1] % 360.0, 5) % 360.0
+    seen: Counter[tuple] = Counter()
+    keys = []
+    for place in map(tuple, places.tolist()):
+        keys.append((*place, seen[place]))
+        seen[place] += 1
+    return keys
+
+
+def _written_alike(
+    points: Points, known: Float64[np.ndarray, "place 2"]
+) -> Float64[np.ndarray, "node 2"]:
+    """Coordinates, their longitudes to 360 or negative in the west as the known ones have them."""
+    lat, lon = points.coordinates.T
+    west, far = (known[:, 1] < 0).any(), (known[:, 1] > 180).any()
+    if points.kind == "sphere" and west != far:  # else the known ones do not tell
+        lon = np.where(lon > 180, lon - 360, lon) if west else np.where(lon < 0, lon + 360, lon)
+    return np.stack([lat, lon], axis=1)
+
+
+def _spread_out(part: Content, columns: Int64[np.ndarray, " node"], union: Points) -> Content:
+    """The part at the union's points, of which its own are `columns`; missing at the others."""
     frames = part.frames
 
     def spread(start: int, stop: int) -> np.ndarray:
@@ -141,7 +180,8 @@ def _spread_out(part: Content, union: Points) -> Content:
     for name, row in part.sites.items():
         sites[name] = np.full(len(union), np.nan)
         sites[name][columns] = row
-    return replace(part, points=union, frames=spread, sites=sites)
+    cells = max(part.cells, len(union) * len(part.channels))
+    return replace(part, points=union, frames=spread, sites=sites, cells=cells)
 
 
 def _distinct(

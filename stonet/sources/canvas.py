@@ -48,7 +48,7 @@ class Canvas:
         rows = np.searchsorted(self.times, in_bins(part.times, self.config))
         columns = [self.channels.index(name) for name in part.channels]
         every = columns == list(range(len(self.channels)))
-        length = max(1, cells_at_once() // max(1, len(part.points) * len(part.channels)))
+        length = max(1, cells_at_once() // max(1, part.cells))  # of what is read, kept or not
         for start in range(0, len(rows), length):
             stop = min(start + length, len(rows))
             block = self._cleaned(np.asarray(part.frames(start, stop), np.float32), part, start)

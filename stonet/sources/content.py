@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from stonet.clock import parse_duration
 from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
 from stonet.field import Field
 from stonet.geometry import Points
+from stonet.sources.moments import moment
+
+SLACK_DEGREES = 2e-5  # around a box; a longitude in float32 is off by up to 1.6e-5
+SLACK = 1e-6  # around one on a plane, of its size
 
 Index = Int64[np.ndarray, " chosen"]
 
@@ -22,9 +25,10 @@ Index = Int64[np.ndarray, " chosen"]
 class NoValues(DataError):
     """A file with nothing to forecast, such as a table of places: skipped beside other files."""
 
-    def __init__(self, message: str, have: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, have: Sequence[str] = (), titled: bool = False) -> None:
         super().__init__(message)
         self.have = tuple(have)  # what it holds, where something else was asked for
+        self.titled = titled  # whether only the file's name says that it is something else
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Content:
         sites: numbers of each point, such as its altitude.
         attrs: free notes carried along.
         notes: what reading did or assumed, one sentence each.
+        cells: values that must be read for one frame, wanted or not; 0: just those that it has.
     """
 
     origin: str
@@ -63,9 +68,14 @@ class Content:
     sites: Mapping[str, Float64[np.ndarray, " node"]] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cells: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            object.__setattr__(self, "cells", len(self.points) * len(self.channels))
 
     def take(self, index: Index) -> Content:
-        """The same at some of the points."""
+        """The same at some of the points; a frame is still read whole, and costs what it did."""
         if np.array_equal(index, np.arange(len(self.points))):
             return self
         frames = self.frames
@@ -89,7 +99,10 @@ class Content:
         return content.during(config.start, config.stop)
 
     def of_channels(self, names: Sequence[str]) -> Content | None:
-        """Only the channels of these names, in this order; None where there are none."""
+        """Only the channels of these names, in this order; None where there are none.
+
+        A frame is still read whole, and costs what it did.
+        """
         chosen = [self.channels.index(name) for name in names if name in self.channels]
         if not chosen:
             return None
@@ -121,6 +134,7 @@ class Content:
         return replace(
             self,
             times=self.times[index],
+            cells=self.cells * -(-(high - low) // len(index)),  # with the frames in between
             frames=lambda a, b: frames(int(index[a]), int(index[b - 1]) + 1)[index[a:b] - index[a]],
         )
 
@@ -142,32 +156,22 @@ def of_field(field: Field) -> Content:
     )
 
 
-def moment(text: str, calendar: bool) -> tuple[int, int]:
-    """The first and the last nanosecond of what was written: '2019-03' is a whole month."""
-    if not calendar:
-        return (parse_duration(text),) * 2
-    try:
-        first = np.datetime64(text.strip().removesuffix("Z"))
-        following = first + 1  # of the unit in which it was written
-    except ValueError:
-        following = first = np.datetime64("NaT")
-    if np.isnat(first):
-        raise UsageError(f"'{text}' is no date; write e.g. 2019-03-15 or 2019-03-15T06:00.")
-    in_ns = [int(time.astype("datetime64[ns]").astype(np.int64)) for time in (first, following)]
-    return in_ns[0], in_ns[1] - 1
-
-
 def inside_box(points: Points, box: tuple[float, float, float, float]) -> np.ndarray:
-    """Which points lie in (west, south, east, north), over the date line too; or in x, y, x, y."""
+    """Which points lie in (west, south, east, north), over the date line too; or in x, y, x, y.
+
+    The edges belong to the box, and so do coordinates that rounding moved off them.
+    """
     west, south, east, north = box
     across, along = points.coordinates.T if points.kind == "plane" else points.coordinates.T[::-1]
     if south > north or (points.kind == "plane" and west > east):
         raise UsageError(f"The box {box} is empty; write west,south,east,north (or x,y,x,y).")
-    inside = (along >= south) & (along <= north)
-    if points.kind == "plane":
-        return inside & (across >= west) & (across <= east)
+    plane, size = points.kind == "plane", max(east - west, north - south)
+    slack = SLACK * (size if np.isfinite(size) else 0.0) if plane else SLACK_DEGREES
+    inside = (along >= south - slack) & (along <= north + slack)
+    if plane:
+        return inside & (across >= west - slack) & (across <= east + slack)
     width = 360.0 if east - west >= 360 else (east - west) % 360.0
-    return inside & ((across - west) % 360.0 <= width)
+    return inside & ((across - west + slack) % 360.0 <= width + 2 * slack)
 
 
 def with_levels(config: ReadConfig, contents: Sequence[Content]) -> ReadConfig:

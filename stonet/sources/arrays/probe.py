@@ -23,9 +23,10 @@ import numpy as np
 
 from stonet.errors import DataError, ResourceError
 
-PATIENCE = 15.0  # seconds for one file
+PATIENCE = 15.0  # seconds for one file, and as many again for each 16 MB of it that are read
 START = 60.0  # seconds for the helper's own start
 WHOLE = 2**25  # bytes up to which a variable is read whole; of larger ones the ends
+MOST = 2**27  # bytes of a file that are read; of variables beyond them the ends
 MEMORY = 8 * 2**30  # bytes of address space that the helper may take
 COMMAND = "from stonet.sources.arrays.probe import serve; serve()"
 
@@ -46,7 +47,7 @@ class Helper:
         )
 
     def survives(self, path: Path, patience: float) -> bool:
-        """Whether the process is still there after a look into the file."""
+        """Whether the process is still there after a look; TimeoutError if it does not say."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(os.fspath(path.resolve())).encode() + b"\n")
@@ -56,7 +57,7 @@ class Helper:
         return self.answers(patience)
 
     def answers(self, patience: float) -> bool:
-        """Whether it says in time that it is done."""
+        """Whether it says that it is done, and not that it is gone; TimeoutError if neither."""
         answers: Queue[bytes] = Queue()
         reading = self.process.stdout
         assert reading is not None
@@ -64,7 +65,7 @@ class Helper:
         try:
             return answers.get(timeout=patience) == b"done\n"
         except Empty:
-            return False
+            raise TimeoutError from None
 
     def end(self) -> None:
         """Also when it hangs."""
@@ -84,32 +85,50 @@ _lock = threading.Lock()
 def check_survivable(path: Path) -> None:
     """Refuse a file that crashes or hangs HDF5; the same file is looked at only once."""
     about = path.stat()
-    if not _survivable(path, about.st_mtime_ns, about.st_size):
+    patience = PATIENCE * (1 + min(about.st_size, MOST) / 2**24)
+    try:
+        good = _survivable(path, about.st_mtime_ns, about.st_size, patience)
+    except TimeoutError:  # not remembered: the machine may have been busy
         raise DataError(
-            f"'{path}' cannot be read: HDF5 crashed on it, or did not come back within "
-            f"{PATIENCE:g} s. The file is damaged; copy or download it again."
+            f"'{path}' cannot be read: a first look into it was not done within {patience:.0f} s. "
+            "If the disk or the machine is slow, try again; if not, HDF5 hangs on the file, which "
+            "is damaged: copy or download it again."
+        ) from None
+    if not good:
+        raise DataError(
+            f"'{path}' cannot be read: HDF5 crashed on it. The file is damaged; copy or download "
+            "it again."
         )
 
 
 @lru_cache(4096)
-def _survivable(path: Path, changed: int, size: int) -> bool:
+def _survivable(path: Path, changed: int, size: int, patience: float) -> bool:
     with _lock:
         if _helpers and (
             _helpers[0].owner != os.getpid() or _helpers[0].process.poll() is not None
         ):
             _forget()
         if not _helpers:
-            _helpers.append(Helper())
-            if not _helpers[0].answers(START):
+            _helpers.append(_started())
+        good = False
+        try:
+            good = _helpers[0].survives(path, patience)
+        finally:
+            if not good:
                 _forget()
-                raise ResourceError(
-                    f"The process that looks into HDF5 files first ({sys.executable}) did not "
-                    "start. Is there memory for it?"
-                )
-        good = _helpers[0].survives(path, PATIENCE)
-        if not good:
-            _forget()
         return good
+
+
+def _started() -> Helper:
+    helper = Helper()
+    with suppress(TimeoutError):
+        if helper.answers(START):
+            return helper
+    helper.end()
+    raise ResourceError(
+        f"The process that looks into HDF5 files first ({sys.executable}) did not start. Is there "
+        "memory for it?"
+    )
 
 
 @atexit.register
@@ -139,25 +158,28 @@ def _look(path: Path) -> None:
     from stonet.sources.guards import walk_hdf5
 
     walk_hdf5(path)
+    left = MOST
     try:
         with h5netcdf.File(path, "r") as file:
             for variable in file.variables.values():
                 dict(variable.attrs)
-                _taste(variable)
+                left -= _taste(variable, left)
     except (ValueError, KeyError):  # no NetCDF: not all of HDF5 is
         with h5py.File(path, "r") as file:
             for found in file.values():
                 dict(found.attrs)
-                _taste(found)
+                left -= _taste(found, left)
 
 
-def _taste(variable: Any) -> None:
-    """All of a small variable, the ends of a large one."""
+def _taste(variable: Any, left: int) -> int:
+    """All of a small variable, the ends of a large one; how many of the bytes left it took."""
     shape = getattr(variable, "shape", None)
     if shape is None or 0 in shape:
-        return
-    if int(np.prod(shape, dtype=object)) * np.dtype(variable.dtype).itemsize <= WHOLE:
+        return 0
+    size = int(np.prod(shape, dtype=object)) * np.dtype(variable.dtype).itemsize
+    if size <= min(WHOLE, left):
         variable[...]
-    else:
-        variable[(0,) * len(shape)]
-        variable[tuple(length - 1 for length in shape)]
+        return size
+    variable[(0,) * len(shape)]
+    variable[tuple(length - 1 for length in shape)]
+    return 0

@@ -189,7 +189,16 @@ def _snapped(times: np.ndarray, encoding: Any) -> np.ndarray:
         return times
     word = units.split(" since ")[0].strip().lower()
     size = UNITS.get(WORDS.get(word.removesuffix("s"), word), 0)
-    span = max(1.0, float(np.abs(times).max()) / size) if size else 1.0
+    since = _since(units, encoding) if " since " in units else 0.0
+    span = max(1.0, float(np.abs(times - since).max()) / size) if size else 1.0
     crumb = float(np.spacing(np.dtype(dtype).type(span))) * size
     grid = next((UNITS[u] for u in ("us", "ms", "s", "min") if UNITS[u] >= crumb), 1)
     return times if crumb < 1 else (times + grid // 2) // grid * grid
+
+
+def _since(units: str, encoding: Any) -> float:
+    """The date from which 'days since 2019-01-01' counts, in nanoseconds; roughly is enough."""
+    told = {"units": units, "calendar": encoding.get("calendar", "standard")}
+    start = _decoded(np.zeros(1), told)
+    start = _plain_dates(start, units) if start.dtype.kind == "O" else start
+    return float(start.astype("datetime64[us]").astype(np.int64)[0]) * 1e3

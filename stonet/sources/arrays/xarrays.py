@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -101,6 +101,7 @@ def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> Content:
         sites=site_numbers(dataset, space, origin, cuts),
         attrs=carried(dataset),
         notes=tuple(notes),
+        cells=_cells(block, dataset),
     )
     return content.take(np.flatnonzero(there)) if not there.all() else content
 
@@ -179,19 +180,38 @@ class Block:
     nodes: int
 
 
+def _cells(block: Block, dataset: xr.Dataset) -> int:
+    """How many values `_read` takes from the file for one frame, those in between included."""
+    across = 0
+    for piece in _pieces(block):
+        sides = (range(dataset.sizes[dim])[piece.get(dim, slice(None))] for dim in block.space)
+        across += int(np.prod([len(side) for side in sides], dtype=object))
+    return across * sum(
+        int(np.prod([high[dim] - low[dim] for dim in low], dtype=object))
+        for _, low, high in _variables(block)
+    )
+
+
+def _variables(block: Block) -> Iterator[tuple[list[int], dict[str, int], dict[str, int]]]:
+    """Of each variable its channels, and the levels from which and up to which it is read."""
+    for variable in dict.fromkeys(channel.variable for channel in block.channels):
+        columns = [i for i, c in enumerate(block.channels) if c.variable == variable]
+        levels = [block.channels[i].levels for i in columns]
+        low = {dim: min(level[dim] for level in levels) for dim in levels[0]}
+        yield columns, low, {dim: max(level[dim] for level in levels) + 1 for dim in levels[0]}
+
+
 def _read(block: Block, held: Held, start: int, stop: int) -> np.ndarray:
     """(time, node, channel) as float32, NaN where missing; only these frames are read."""
     made = np.empty((stop - start, block.nodes, len(block.channels)), np.float32)
     with held.reading(last=stop == len(block.frames.times)) as dataset:
-        for variable in dict.fromkeys(channel.variable for channel in block.channels):
-            columns = [i for i, c in enumerate(block.channels) if c.variable == variable]
-            levels = [block.channels[i].levels for i in columns]
-            low = {dim: min(level[dim] for level in levels) for dim in levels[0]}
-            high = {dim: max(level[dim] for level in levels) + 1 for dim in levels[0]}
-            part = dataset[variable].isel({dim: slice(low[dim], high[dim]) for dim in low})
+        for columns, low, high in _variables(block):
+            whole = dataset[block.channels[columns[0]].variable]
+            part = whole.isel({dim: slice(low[dim], high[dim]) for dim in low})
             array = _sliced(part, block, tuple(low), start, stop)
-            for column, level in zip(columns, levels, strict=True):
-                chosen: tuple[Any, ...] = tuple(level[dim] - low[dim] for dim in low)
+            for column in columns:
+                levels = block.channels[column].levels
+                chosen: tuple[Any, ...] = tuple(levels[dim] - low[dim] for dim in low)
                 made[:, :, column] = array[(..., *chosen)].reshape(made.shape[:2])
     return made
 
@@ -207,10 +227,9 @@ def _sliced(
         array = array.isel({frames[0]: slice(low, -(-stop // length))})
     elif frames:
         array = array.isel({frames[0]: slice(start, stop)})
-    region = {dim: slice(int(kept[0]), int(kept[-1]) + 1) for dim, kept in block.cuts.items()}
-    split = _seam(block, region)
     pieces = [
-        decoded(array.isel(piece).transpose(*frames, *block.space, *extra)) for piece in split
+        decoded(array.isel(piece).transpose(*frames, *block.space, *extra))
+        for piece in _pieces(block)
     ]
     found = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=len(frames) + 1)
     if len(frames) == 2:
@@ -224,8 +243,9 @@ def _sliced(
     return found
 
 
-def _seam(block: Block, region: dict[str, slice]) -> list[dict[str, slice]]:
-    """One region, or two where it lies on both ends of the last dim (0 and 360 degrees)."""
+def _pieces(block: Block) -> list[dict[str, slice]]:
+    """What is read: one region, or two where it lies on both ends of the last dim (0 and 360)."""
+    region = {dim: slice(int(kept[0]), int(kept[-1]) + 1) for dim, kept in block.cuts.items()}
     kept = block.cuts.get(block.space[-1]) if block.space else None
     if kept is None:
         return [region]

@@ -62,8 +62,7 @@ def _content(table: Table, config: ReadConfig) -> Content:
 
 def _long(table: Table, columns: Columns, config: ReadConfig) -> Content:
     """One row for each station and time; places in it, or known elsewhere."""
-    if not columns.values:
-        raise _no_values(table, columns, config)
+    _check_values(table, columns, config)
     rows = collect(table, columns, config)
     known = {
         name: settled_place(name, places, table.origin) for name, places in rows.places.items()
@@ -81,22 +80,20 @@ def _long(table: Table, columns: Columns, config: ReadConfig) -> Content:
         names = sorted((name for name in rows.stations if name in known), key=_by_number)
     else:
         names = sorted(known, key=known.__getitem__)
-    return _arranged(table, columns, rows, {name: known[name] for name in names}, kind, notes)
+    return _arranged(table, rows, {name: known[name] for name in names}, kind, notes)
 
 
 def _alone(
     table: Table, columns: Columns, config: ReadConfig, name: str, place: Place, kind: Kind
 ) -> Content:
     """A file of one station."""
-    if not columns.values:
-        raise _no_values(table, columns, config)
+    _check_values(table, columns, config)
     rows = collect(table, columns, config, name, month_first=bool(NREL.fullmatch(name)))
-    return _arranged(table, columns, rows, {name: place}, kind, rows.notes)
+    return _arranged(table, rows, {name: place}, kind, rows.notes)
 
 
 def _arranged(
     table: Table,
-    columns: Columns,
     rows: Rows,
     known: Mapping[str, Place],
     kind: Kind,
@@ -104,15 +101,18 @@ def _arranged(
 ) -> Content:
     """Values and places put together."""
     number = {name: code for code, name in enumerate(rows.stations)}
+    known = {
+        name: place if len(place) > 2 else (*place, float(rows.heights[number[name]]))
+        for name, place in known.items()
+    }
     points, sites = points_at(table, known, kind, rows.named)
-    told = [columns.values[name] for name in rows.columns]
     return arrange(
         rows,
         [number[name] for name in known],
         origin=table.origin,
         points=points,
-        channels=tuple(channel for channel, _ in told),
-        units=tuple(unit for _, unit in told),
+        channels=tuple(channel for channel, _ in rows.channels),
+        units=tuple(unit for _, unit in rows.channels),
         sites=sites,
         notes=notes,
     )
@@ -164,15 +164,18 @@ def _no_time(table: Table, columns: Columns) -> DataError:
     )
 
 
-def _no_values(table: Table, columns: Columns, config: ReadConfig) -> DataError:
+def _check_values(table: Table, columns: Columns, config: ReadConfig) -> None:
+    """Refuse a table without a column of values; the rows tell whether a height is one."""
+    if columns.values or (columns.altitude is not None and not config.variables):
+        return
     have = list(find_columns(table.names, table.sample, ReadConfig()).values.values())
     names = listed([channel for channel, _ in have]) or "none"
     if config.variables:
-        return NoValues(
+        raise NoValues(
             f"'{table.origin}' has no variable {listed(config.variables)}; there are: {names}.",
             [channel for channel, _ in have],
         )
-    return DataError(
+    raise DataError(
         f"'{table.origin}' has no column of values beside {listed(columns.used)}; expected at "
         "least one."
     )

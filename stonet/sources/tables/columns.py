@@ -90,6 +90,7 @@ class Columns:
     altitude: str | None
     values: Mapping[str, tuple[str, str]]  # column: channel, unit
     ignored: tuple[str, ...]  # other names for a role that is taken
+    measured: tuple[str, ...] = ()  # called as an altitude is, but changing at a station
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -98,8 +99,16 @@ class Columns:
         return tuple(dict.fromkeys([*(name for name in roles if name), *self.values]))
 
 
-def find_columns(names: Sequence[str], sample: pd.DataFrame | None, config: ReadConfig) -> Columns:
-    """Roles by name; the sample only tells a time of day from a whole time."""
+def find_columns(
+    names: Sequence[str],
+    sample: pd.DataFrame | None,
+    config: ReadConfig,
+    measured: tuple[str, ...] = (),
+) -> Columns:
+    """Roles by name; the sample only tells a time of day from a whole time.
+
+    `measured` columns are known to be no altitude, whatever they are called.
+    """
     time = find_time(names, sample)
     kind, where = find_axes(names, config.geometry)
     if where and len(time) == 1 and find(time, "year") and sample is not None:
@@ -110,14 +119,14 @@ def find_columns(names: Sequence[str], sample: pd.DataFrame | None, config: Read
     free = [name for name in names if name not in taken]
     station = find(free, "station")
     wanted = {name for name in free if {name, split_unit(name)[0]} & set(config.variables)}
-    altitude = find([name for name in free if name not in wanted], "altitude")
+    altitude = find([name for name in free if name not in {*wanted, *measured}], "altitude")
     rest = [name for name in free if name not in (station, altitude) and is_named(name)]
     plane = {"x", "y"} <= {_key(name) for name in names}
     spare = {name: None for name in rest if name not in wanted and _is_spare(name, plane)}
     values = channels([name for name in rest if name not in spare])
     if config.variables:
         values = {name: told for name, told in values.items() if name in wanted}
-    return Columns(time, station, where, kind, altitude, values, tuple(spare))
+    return Columns(time, station, where, kind, altitude, values, tuple(spare), measured)
 
 
 def find(names: Sequence[str], role: str) -> str | None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from stonet.config import ReadConfig
 from stonet.errors import DataError, ResourceError
 from stonet.geometry import Points
+from stonet.sources.canvas import SENTINEL
 from stonet.sources.content import Content, NoValues
 from stonet.sources.room import memory_budget, size_label
-from stonet.sources.tables.columns import Columns, Table, listed
+from stonet.sources.tables.columns import Columns, Table, find_columns, listed
 from stonet.sources.tables.numbers import Numbers, to_numbers
 from stonet.sources.tables.places import APART, Place, to_degrees
 from stonet.sources.tables.times import Times
@@ -30,21 +31,25 @@ class Rows:
     stations: tuple[str, ...]
     named: bool
     places: dict[str, set[Place]]
+    heights: Float64[np.ndarray, " station"]  # NaN where not told
     codes: Int64[np.ndarray, " row"]
     times: Int64[np.ndarray, " row"]
     calendar: bool
     values: Float32[np.ndarray, "row column"]
-    columns: tuple[str, ...]
+    channels: tuple[tuple[str, str], ...]  # name and unit of each column
     notes: tuple[str, ...]
 
 
 class Stations:
-    """Numbers for stations, and where the rows say that they are."""
+    """Numbers for stations, and where and how high the rows say that they are."""
 
-    def __init__(self, table: Table, columns: Columns, alone: str) -> None:
+    def __init__(self, table: Table, columns: Columns, config: ReadConfig, alone: str) -> None:
         self.table, self.columns, self.alone = table, columns, alone
+        self.absent = (SENTINEL, *config.missing)
         self.numbers: dict[str, int] = {}
         self.places: dict[str, set[Place]] = {}
+        self.heights = np.empty(0)  # of each station the first that was told
+        self.varied = False  # whether a station was told to have two: then they are no altitudes
 
     def add(self, block: pd.DataFrame) -> Int64[np.ndarray, " row"]:
         """The number of each row's station; -1 where the row does not tell."""
@@ -58,13 +63,27 @@ class Stations:
             for pair in known[known >= 0]:
                 self._put(names[pair // len(found)], found[pair % len(found)])
         elif self.columns.where is not None:
-            codes, names = spots, [repr(place[:2]) for place in found[:-1]]
+            codes, names = spots, [repr(place) for place in found[:-1]]
             for name, place in zip(names, found[:-1], strict=True):
                 self._put(name, place)
         else:
             codes, names = np.zeros(len(block), dtype=np.int64), [self.alone]
         lookup = [self.numbers.setdefault(name, len(self.numbers)) for name in names]
-        return np.array([*lookup, -1], dtype=np.int64)[codes]
+        stations = np.array([*lookup, -1], dtype=np.int64)[codes]
+        self._see_heights(block, stations)
+        return stations
+
+    def _see_heights(self, block: pd.DataFrame, stations: Int64[np.ndarray, " row"]) -> None:
+        unknown = len(self.numbers) - len(self.heights)
+        self.heights = np.append(self.heights, np.full(unknown, np.nan))
+        if self.columns.altitude is None:
+            return
+        heights, _ = to_numbers(block[self.columns.altitude], self.table.decimal)
+        told = (stations >= 0) & ~np.isnan(heights) & ~np.isin(heights, self.absent)
+        stations, heights = stations[told], heights[told]
+        who, first = np.unique(stations, return_index=True)
+        self.heights[who] = np.where(np.isnan(self.heights[who]), heights[first], self.heights[who])
+        self.varied = bool((self.heights[stations] != heights).any())
 
     def _spots(self, block: pd.DataFrame) -> tuple[Int64[np.ndarray, " row"], list[Place]]:
         """A number for each distinct position in the block; the last stands for none."""
@@ -72,10 +91,7 @@ class Stations:
 
         if self.columns.where is None:
             return np.zeros(len(block), dtype=np.int64), []
-        decimal, origin = self.table.decimal, self.table.origin
-        axes = to_degrees(block, self.columns.where, decimal, origin)
-        if self.columns.altitude is not None:
-            axes.append(to_numbers(block[self.columns.altitude], decimal)[0])
+        axes = to_degrees(block, self.columns.where, self.table.decimal, self.table.origin)
         key = np.zeros(len(block), dtype=np.int64)
         for axis in axes:
             codes, uniques = pd.factorize(axis, use_na_sentinel=False)
@@ -86,7 +102,7 @@ class Stations:
         return np.where(lost, len(found), key), [*found, (np.nan, np.nan)]
 
     def _put(self, name: str, place: Place) -> None:
-        if np.isfinite(place[:2]).all():
+        if np.isfinite(place).all():
             self.places.setdefault(name, set()).add(place)
 
 
@@ -97,15 +113,32 @@ def collect(
     alone: str = "",
     month_first: bool = False,
 ) -> Rows:
-    """Read the table; what is kept of it must fit the memory budget."""
+    """Read the table; what is kept of it must fit the memory budget.
+
+    A column called `height` and the like is the altitude only if no station has two of them. Where
+    one has, reading starts again, usually after the first block, and takes it as a measurement.
+    """
+    while (rows := _collected(table, columns, config, alone, month_first)) is None:
+        assert columns.altitude is not None
+        measured = (*columns.measured, columns.altitude)
+        columns = find_columns(table.names, table.sample, config, measured)
+    return rows
+
+
+def _collected(
+    table: Table, columns: Columns, config: ReadConfig, alone: str, month_first: bool
+) -> Rows | None:
+    """None where the altitude turns out to be none."""
     times = Times(table, columns.time, config, columns.kind == "plane", month_first)
     numbers = Numbers(table, columns.values, columns.values if config.variables else ())
-    stations = Stations(table, columns, alone)
+    stations = Stations(table, columns, config, alone)
     codes: list[np.ndarray] = []
     labels = [*columns.time[1:], *([columns.station] if columns.station else [])]
     size = 0
     for block in table.blocks(columns.used, labels):
         there, station = times.add(block), stations.add(block)
+        if stations.varied:
+            return None
         rows = whole_rows(table, block, there, station)
         times.keep(rows)
         codes.append(station[rows].astype(np.int32))
@@ -116,21 +149,31 @@ def collect(
     moments, calendar, notes = times.finish()
     names, values = numbers.finish()
     if not names:
-        raise no_numbers(table, tuple(columns.values))
-    notes = (*notes, *numbers.notes(columns.values))
+        raise no_numbers(table, tuple(columns.values), columns.altitude)
+    notes = (*notes, *numbers.notes(columns.values), *_no_altitudes(columns))
     if columns.ignored:
         notes = (*notes, f"Columns not needed are left out: {', '.join(columns.ignored)}.")
     return Rows(
         tuple(stations.numbers),
         columns.station is not None or columns.where is None,
         stations.places,
+        stations.heights,
         np.concatenate(codes).astype(np.int64),
         moments,
         calendar,
         values,
-        names,
+        tuple(columns.values[name] for name in names),
         notes,
     )
+
+
+def _no_altitudes(columns: Columns) -> list[str]:
+    """What is told of columns that are called as an altitude is."""
+    return [
+        f"'{name}' changes at a station, so it is no altitude"
+        + (" but a channel." if name in columns.values else ".")
+        for name in columns.measured
+    ]
 
 
 def arrange(rows: Rows, order: Sequence[int], points: Points, **rest: Any) -> Content:
@@ -183,10 +226,9 @@ def arrange(rows: Rows, order: Sequence[int], points: Points, **rest: Any) -> Co
 
 def settled_place(name: str, places: set[Place], origin: str) -> Place:
     """The one position of a station; of some within the tolerance, always the same."""
-    ordered = sorted(places, key=lambda place: tuple(np.nan_to_num(place)))
-    spread = np.ptp(np.array([place[:2] for place in ordered]), axis=0).max()
-    if spread > APART:
-        told = " and ".join(f"({a:g}, {b:g})" for a, b in sorted({p[:2] for p in ordered})[:3])
+    ordered = sorted(places)
+    if np.ptp(np.array(ordered), axis=0).max() > APART:
+        told = " and ".join(f"({a:g}, {b:g})" for a, b in ordered[:3])
         raise DataError(
             f"'{origin}': station '{name}' is at {told}; a station stays where it is. Give "
             "different stations different names."
@@ -194,8 +236,13 @@ def settled_place(name: str, places: set[Place], origin: str) -> Place:
     return ordered[0]
 
 
-def no_numbers(table: Table, columns: Sequence[str]) -> NoValues:
-    """The error for a table whose columns hold nothing but text."""
+def no_numbers(table: Table, columns: Sequence[str], altitude: str | None = None) -> NoValues:
+    """The error for a table whose columns hold nothing but text, or an altitude."""
+    if not columns:
+        return NoValues(
+            f"'{table.origin}' holds no numbers to forecast: '{altitude}' never changes at a "
+            f"station, so it is the altitude. If it was measured: --variables '{altitude}'."
+        )
     return NoValues(
         f"'{table.origin}' holds no numbers to forecast: its columns {listed(columns)} are text or "
         "empty."

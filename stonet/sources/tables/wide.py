@@ -32,6 +32,7 @@ def wide_content(
             f"'{table.origin}' holds '{channel}', one column for each station, and not "
             f"{listed(config.variables)}.",
             (channel,),
+            titled=not set(config.variables) & set(table.names),
         )
     stations = [name for name in table.names if name in places]
     times, numbers = Times(table, columns.time, config, kind == "plane"), Numbers(table, stations)
