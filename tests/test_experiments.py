@@ -269,7 +269,7 @@ def result(asked: Cell, scores: dict[str, Any], **parts: Any) -> Result:
 
 def scores(windows: Callable[[np.ndarray], np.ndarray], best: float = 0.1) -> dict[str, Any]:
     """Scores of a model whose error in window i is windows(i)."""
-    error = windows(np.arange(40.0))
+    error = windows(np.arange(80.0))
     mae = float(error.mean())
     training = dict(parameters=1, steps=2, seconds=3.0, best_validation=best)
     known = {"mae": mae, "rmse": 2 * mae, "mape": None, "bias": 0.0}
@@ -299,5 +299,8 @@ def test_the_table_tells_who_is_better_and_whether_that_is_luck() -> None:
     ours, linear = lines[1], lines[2]
     assert ours["second"] == "linear" and ours["improvement"] == pytest.approx(15.0)
     assert ours["high"] < 0 and ours["p"] < 0.01 and ours["seeds"] == 2
+    assert ours["second_based"] == "stgcn+base" and ours["improvement_based"] < 0
+    few = comparison.tested(np.arange(10.0), np.arange(10.0) + 1)
+    assert few == {}  # ten windows are a few days: no test of anything
     assert ours["mae_std"] == pytest.approx(0.05 * linear["mae"])
     assert lines[4]["skill"] == 0 and "improvement" not in linear

@@ -13,6 +13,7 @@ from stonet.experiments.claims import RIVALS, Claim, claims_of
 from stonet.experiments.markdown import grid, percent, shown
 from stonet.experiments.page import FIGURES, page, write_page
 from stonet.experiments.store import Store
+from stonet.zoo import FLOORS
 
 ROOT = Path(__file__).parents[1]
 EMPTY: dict[str, list] = {name: [] for name in (*EXPERIMENTS, "longer")}
@@ -57,13 +58,16 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     line = {"dataset": "wave", "model": "stonet"}
     tables = EMPTY | {
         "comparison": [
-            line | {"mae": 0.8, "improvement": 20.0, "p": 0.2},
-            {"dataset": "wave", "model": "stgcn", "mae": 1.6},
-            {"dataset": "wave", "model": "linear", "mae": 1.0},
+            line | {"mae": 0.8, "improvement": 20.0, "p": 0.01, "improvement_based": 20.0},
+            *({"dataset": "wave", "model": name, "mae": 1.6} for name in RIVALS),
+            *({"dataset": "wave", "model": name, "mae": 1.0} for name in FLOORS),
             {"dataset": "wave", "model": "stgcn+base", "mae": 1.0},
             {"dataset": "wave", "model": "tgcn+base", "mae": 2.0},
         ],
-        "longer": [line | {"mae": 0.7, "improvement": 7.0}],
+        "longer": [
+            line | {"mae": 0.7, "improvement": -7.0, "p": 0.01},
+            *({"dataset": "wave", "model": name, "mae": 0.6} for name in (*RIVALS, *FLOORS)),
+        ],
         "inductive": [
             line | {"share": 0.2, "deviation": 3.0, "gain": 12.0},
             line | {"share": 0.5, "deviation": 33.0},
@@ -85,14 +89,20 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     claims = claims_of(tables, ("wave",), 1)
     found = [claim.values.get("wave") for claim in claims]
     assert found == pytest.approx(
-        [20.0, 50.0, 7.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0]
+        [20.0, 50.0, -7.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0]
     )
-    assert "significant (p < 0.05) but on wave" in claims[0].paragraph()
+    assert "Significantly (p < 0.05) below on wave." in claims[0].paragraph()
+    assert "Significantly (p < 0.05) above on wave." in claims[2].paragraph()
+    assert "Too few windows for a test: wave." in claims[3].paragraph()
     assert claims[3].verdict == "holds where measured"  # the other rivals never met the base
     assert "there are on the base: wave 2." in claims[3].paragraph()
     others = [{"dataset": "wave", "model": f"{name}+base", "mae": 1.0} for name in RIVALS]
-    all_met = claims_of(tables | {"comparison": [*tables["comparison"][:3], *others]}, ("wave",), 1)
+    all_met = claims_of(
+        tables | {"comparison": [*tables["comparison"][:-2], *others]}, ("wave",), 1
+    )
     assert all_met[3].verdict == "holds"
+    lacking = tables | {"comparison": tables["comparison"][:4]}  # rivals and floors are missing
+    assert [c.verdict for c in claims_of(lacking, ("wave",), 1)][:2] == ["not measured"] * 2
     assert {claim.verdict for claim in claims_of(EMPTY, ("wave",), 1)} == {"not measured"}
 
 

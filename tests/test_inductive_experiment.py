@@ -138,7 +138,7 @@ def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Res
         "inductive", "small", label, seed, extra={"share": share, "ratios": False}
     )
     told = {
-        name: {"mae": mae, "rmse": 2 * mae, "by_window": [mae + (w % 3 - 1) / 8 for w in range(30)]}
+        name: {"mae": mae, "rmse": 2 * mae, "by_window": [mae + (w % 3 - 1) / 8 for w in range(66)]}
         for name, mae in groups.items()
     }
     scores = {"groups": told, "points": {"seen": 80, "unseen": 20}}

@@ -104,8 +104,15 @@ GOALS = (
     ),
     Goal("decoder: float64 error against the formula", "peer=pairs", "max_error", most=1e-12),
     Goal(
-        "training: minutes for an epoch of the weather task",
+        "training: minutes for an epoch of the weather task (the default; base and schooling, "
+        "which come once before it, apart)",
         "bench=epoch model=stonet",
+        "minutes",
+        most=10.7,
+    ),
+    Goal(
+        "training: the same with the paper's own formula (preset `paper`)",
+        "bench=epoch model=paper",
         "minutes",
         most=10.7,
     ),
@@ -118,7 +125,10 @@ GOALS = (
     ),
     Goal("training: one thread's time over two threads'", "bench=threads", "time_ratio", least=1.7),
     Goal(
-        "inference: ms for a forecast at 500 sensors", "bench=forecast peer=none", "ms", most=100.0
+        "inference: ms for a new frame and a forecast, 500 sensors",
+        "bench=forecast peer=none",
+        "ms",
+        most=100.0,
     ),
     Goal(
         "inference: peak GB of a million queries x 12 times", "bench=queries", "peak_gb", most=2.147
@@ -129,7 +139,12 @@ GOALS = (
         "peak_over_a_months",
         most=1.15,
     ),
-    Goal("scale: the law of docs/scaling.md, worst error", "bench=cost", "error", most=0.25),
+    Goal(
+        "scale: the law of docs/scaling.md, worst error at the steps that it was fitted to",
+        "bench=cost",
+        "error",
+        most=0.25,
+    ),
     Goal(
         "scale: one process's time over two processes'", "bench=processes", "time_ratio", least=1.7
     ),

@@ -20,7 +20,7 @@ import torch
 
 from stonet.errors import StonetError
 
-ROUNDS = 5
+ROUNDS, FEWEST = 5, 2
 PATIENCE = 40.0  # seconds after which no further round is begun
 SHORT = 0.1  # seconds that a turn takes at least: short work is done several times over
 SIDE = 1024  # of the matrices whose product is the machine's limit
@@ -41,6 +41,7 @@ class Timing:
 
     cpu: float
     wall: float
+    rounds: int = 1
 
 
 def alternate(variants: Mapping[str, Work], threads: int = 1) -> dict[str, Timing]:
@@ -58,12 +59,16 @@ def alternate(variants: Mapping[str, Work], threads: int = 1) -> dict[str, Timin
         for _ in range(ROUNDS):
             for name, work in variants.items():
                 seen[name].append(_timed(work, often[name]))
-            if time.perf_counter() - started > PATIENCE:
+            if len(seen[name]) >= FEWEST and time.perf_counter() - started > PATIENCE:
                 break
     finally:
         torch.set_num_threads(before)
     return {
-        name: Timing(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+        name: Timing(
+            statistics.median(cpu for cpu, _ in rounds),
+            statistics.median(wall for _, wall in rounds),
+            len(rounds),
+        )
         for name, rounds in seen.items()
     }
 

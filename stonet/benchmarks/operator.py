@@ -192,6 +192,7 @@ def compare_operator(
             "gemm_share": share,
             "max_error": error.get(peer),
             "ours_seconds": clock[own].wall,
+            "rounds": clock[own].rounds,
             "extrapolated": factor > 1,
         }
         if peaks:

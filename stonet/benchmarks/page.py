@@ -64,10 +64,13 @@ def page(result: dict[str, Any]) -> str:
         "# Performance",
         "",
         "Made by `make bench`, from `docs/performance.json`; do not edit. Ratios are peer over "
-        "ours, taken in turns in one process, medians of CPU time (forward and backward), the same "
-        "graph and weights; `*`: a part of the peer's work was timed and multiplied, since the "
-        "whole does not fit. Memory is the high-water mark of a process of its own, arguments "
-        "left out.",
+        "ours. Operators (`encoder`, `decoder`): taken in turns in one process, medians over "
+        "`rounds` of CPU time (forward and backward), the same graph and weights; `*`: a part of "
+        "the peer's work was timed and multiplied, since the whole does not fit. `step` and "
+        "`forecast`: rivals with weights of their own at the same points, CPU time in turns. "
+        "`epoch`: against what the paper prints for its V100. `threads` and `processes`: wall "
+        "time, one against two. `variant`: what is not offered over what is. Memory is the "
+        "high-water mark of a process of its own, arguments left out.",
         "",
         *(_about(name, run) for name, run in result["runs"].items()),
         "",

@@ -54,18 +54,18 @@ def run(watch: Watch) -> list[Record]:
         with tempfile.TemporaryDirectory() as fresh:  # nothing that was compiled before
             alone = {"TORCHINDUCTOR_CACHE_DIR": fresh, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
             found = in_child({**order, "n": N}, 1, OMP_NUM_THREADS="1", **alone)
-        records.append(empty_record(order["do"], N, order.get("d", 24), 1, "as it is") | found)
+        records.append(empty_record("variant", N, order.get("d", 24), 1, order["do"]) | found)
     return records
 
 
 def bf16(n: int) -> Record:
-    """In a child: a step in float32 over one in bf16."""
+    """In a child: a step in bf16 over one in float32."""
     (_, exact), (_, rough) = stepping(n), stepping(n, "train.precision=bf16")
     return _beside(exact, rough)
 
 
 def compiled(n: int, backend: str = "inductor") -> Record:
-    """In a child: a step as it is over one with everything compiled that can be."""
+    """In a child: a step with everything compiled that can be over one as it is."""
     for owner, name in BY_HAND:
         setattr(owner, name, torch.compiler.disable(getattr(owner, name)))
     torch._dynamo.config.recompile_limit = 64  # layers of one class, each with its own sizes
@@ -78,7 +78,7 @@ def compiled(n: int, backend: str = "inductor") -> Record:
 
 
 def twin(n: int, d: int, hidden: int, frames: int, backend: str = "inductor") -> Record:
-    """In a child: our kernel integral over its compiled twin, forward and backward."""
+    """In a child: the compiled twin of our kernel integral over ours, forward and backward."""
 
     def compiled_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
         call, weights = autograd_kernel(kernel, neighbours)
@@ -123,9 +123,9 @@ def _memory(call: Callable[[], object]) -> float:
 
 
 def _beside(plain: Callable[[], object], variant: Callable[[], object]) -> Record:
-    """As it is over the variant, above 1: the variant is quicker; several times, for the spread."""
+    """The variant over what is there, above 1: it is slower; several times, for the spread."""
     clocks = [alternate({"plain": plain, "variant": variant}) for _ in range(REPEATS)]
-    ratios = sorted(clock["plain"].cpu / clock["variant"].cpu for clock in clocks)
+    ratios = sorted(clock["variant"].cpu / clock["plain"].cpu for clock in clocks)
     return {
         "time_ratio": median(ratios),
         "lowest": ratios[0],

@@ -45,6 +45,7 @@ COLUMNS = (
     "p",
     "stale",
 )
+ENOUGH = 64  # test windows from which on a difference is tested: eight blocks
 COSTS = ("parameters", "steps", "seconds", "best_validation")
 
 
@@ -95,7 +96,9 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
             line["skill"] = 1 - line["mae"] / floor if floor else None
         for line in found:
             if line["model"] in (OURS, PAPER):
-                line |= against_best(line, found, here)
+                line |= against_best(line, found, here, (*RIVALS, *FLOORS))
+                based = against_best(line, found, here, BASED)
+                line |= {f"{key}_based": value for key, value in based.items()}
         lines += sorted(found, key=lambda line: float(line["mae"]))
     return lines
 
@@ -116,15 +119,19 @@ def _line(dataset: str, label: str, rows: Sequence[Result]) -> dict[str, Any]:
         line[f"{metric}_std"] = float(np.std(values)) if len(values) > 1 else None
     for cost in COSTS:
         line[cost] = float(np.mean([r.scores["training"][cost] for r in rows]))
+    line["windows"] = len(rows[0].scores["by_window"])
     line["stale"] = sorted({r.commit for r in rows if r.stale})
     return line
 
 
 def against_best(
-    ours: dict[str, Any], lines: Sequence[dict[str, Any]], results: Sequence[Result]
+    ours: dict[str, Any],
+    lines: Sequence[dict[str, Any]],
+    results: Sequence[Result],
+    models: Sequence[str],
 ) -> dict[str, Any]:
-    """How far ours lies below the best of rivals and floors, and whether that is luck."""
-    others = [line for line in lines if line["model"] in (*RIVALS, *FLOORS)]
+    """How far ours lies below the best of these models, and whether that is luck."""
+    others = [line for line in lines if line["model"] in models]
     if not others:
         return {}
     best = min(others, key=lambda line: float(line["mae"]))
@@ -134,10 +141,18 @@ def against_best(
         "improvement_rmse": 100 * (1 - ours["rmse"] / best["rmse"]),
     }
     mine, theirs = (windows_of(results, name) for name in (ours["model"], best["model"]))
-    if mine.shape == theirs.shape:  # the paper's preset looks back less far: other windows
-        difference = paired_block_bootstrap(mine, theirs)
-        found |= {"low": difference.low, "high": difference.high, "p": difference.p}
-    return found
+    return found | tested(mine, theirs)
+
+
+def tested(mine: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
+    """Interval and p of a difference; nothing where windows are few, or not the same.
+
+    The paper's preset looks back less far, and so has other windows.
+    """
+    if mine.shape != theirs.shape or len(mine) < ENOUGH:
+        return {}
+    difference = paired_block_bootstrap(mine, theirs)
+    return {"low": difference.low, "high": difference.high, "p": difference.p}
 
 
 def windows_of(results: Sequence[Result], label: str) -> np.ndarray:

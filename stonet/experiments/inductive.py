@@ -22,14 +22,13 @@ from stonet.config import Config
 from stonet.errors import UsageError, unknown_name
 from stonet.experiments.budgets import Effort
 from stonet.experiments.cells import Cell, Result, Scores
-from stonet.experiments.comparison import GROUPS, LABELS, OURS, variant
+from stonet.experiments.comparison import GROUPS, LABELS, OURS, tested, variant
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
 from stonet.field import Dataset
 from stonet.interpolation import interpolate
 from stonet.metrics import deviation
 from stonet.plots import MARKERS, PALETTE
-from stonet.significance import paired_block_bootstrap
 from stonet.zoo import FLOORS
 
 NAME = "inductive"
@@ -188,10 +187,7 @@ def _against_best(
         "alternative_mae": best[how],
         "gain": 100 * (1 - ours["no_history"] / best[how]),
     }
-    if mine.shape == theirs.shape:
-        difference = paired_block_bootstrap(mine, theirs)
-        found |= {"low": difference.low, "high": difference.high, "p": difference.p}
-    return found
+    return found | tested(mine, theirs)
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -31,6 +31,13 @@ def percent(value: float | None) -> str:
     return f"{value:+.1f} %" if value < MANY else f"{1 + value / 100:.3g} times"
 
 
+def likely(p: float | None) -> str:
+    """A probability."""
+    if p is None:
+        return DASH
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def heads(tasks: Sequence[str]) -> list[str]:
     """What the columns of a table by task are called."""
     return [f"{task} ({task_of(task).unit or 'data unit'})" for task in tasks]

@@ -23,6 +23,7 @@ from stonet.experiments.tasks import task_of
 from stonet.experiments.versus import LONGER, PARTS, on_longer
 
 PUBLISHED, LONG = "small", "long"
+MOST = 20  # kinds of old cells that are named
 FIGURES = {
     "comparison": {
         "": "All models, the best at the top; bars span the seeds.",
@@ -42,7 +43,8 @@ INTRO = (
     "reproduce all --jobs 2` computes what is missing or was made by other code."
 )
 TASKS = (
-    "Test part (the last 20 % of the times, or episodes), every target once, physical units; "
+    "Test part (the last 20 % of the times, or episodes), every target once (128 windows in the "
+    "irregular part), physical units; ± is the standard deviation over the seeds; "
     "normalisation, graph and stopping know the training and validation parts only. MAPE leaves "
     "out zero targets, nothing else does."
 )
@@ -117,6 +119,10 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     ]
     if there < total:
         text += [f"**{total - there} of {total} cells are not computed yet**; dashes below.", ""]
+    old = [r for r in results if r.code != r.cell.code]
+    if old:
+        made = ", ".join(sorted({f"{r.cell.experiment} {r.cell.label}" for r in old})[:MOST])
+        text += [f"**{len(old)} cells were computed by other code than today's**: {made}.", ""]
     commits = Counter(result.commit for result in results).most_common()
     if commits:
         told = ", ".join(f"`{commit}` ({count} cells)" for commit, count in commits)
