@@ -102,7 +102,7 @@ def _status(key: str) -> float | None:
 
 
 def commit() -> str:
-    """Which commit of stonet this is; "+" where files differ from it, "unknown" without git."""
+    """Which commit of stonet this is; "+" where its code differs, "unknown" without git."""
     import subprocess
 
     def git(*command: str) -> str:
@@ -112,6 +112,7 @@ def commit() -> str:
 
     try:
         found = git("rev-parse", "--short", "HEAD")
-        return found + ("+" if found and git("status", "--porcelain", "-uno") else "") or "unknown"
+        differs = bool(found) and git("status", "--porcelain", "-uno", "--", ".")
+        return found + ("+" if differs else "") or "unknown"
     except OSError:
         return "unknown"
