@@ -96,18 +96,20 @@ def _shared_frames() -> Record:
 
 
 def _threads() -> Record:
-    """Wall time on one thread against two, step by step in turns."""
+    """Wall time on one thread against two, some steps of each in turns."""
     call = stepper(N, *SHARED)
     walls: dict[int, list[float]] = {1: [], 2: []}
     before = torch.get_num_threads()
-    for _ in range(1 + STEPS):
+    for _ in range(3):
         for threads, found in walls.items():
             torch.set_num_threads(threads)
-            started = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - started)
+            call()  # threads that were just made are slow
+            for _ in range(STEPS // 2):
+                started = time.perf_counter()
+                call()
+                found.append(time.perf_counter() - started)
     torch.set_num_threads(before)
-    one, two = (median(found[1:]) for found in walls.values())
+    one, two = map(median, walls.values())
     limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
     record = empty_record("threads", N, 24, 2, "one thread")
     record |= {"time_ratio": one / two, "gemm_time_ratio": limit[0] / limit[1]}
