@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +26,6 @@ def bench(
     """Measure ours against peers, side by side; ratios above 1 mean that ours is better."""
     if what not in (*WHAT, "all"):
         raise unknown_name("benchmark", what, [*WHAT, "all"])
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, which help the peers most
     from stonet.benchmarks import BENCHMARKS
     from stonet.benchmarks.page import bench_table
     from stonet.cf import replacing
