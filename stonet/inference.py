@@ -275,7 +275,8 @@ def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool)
     try:
         return int(parse_date(str(time)).astype("datetime64[ns]").astype(np.int64))
     except UsageError as error:
-        raise UsageError(f"{error} Or write a lead such as '+1h30min'.") from None
+        hint = "" if issue is None else " Or write a lead such as '+1h30min'."
+        raise UsageError(f"{error}{hint}") from None
 
 
 def _bytes(memory: int | str | None) -> int | None:

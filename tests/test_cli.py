@@ -249,7 +249,7 @@ def test_a_missing_or_tampered_run_is_refused(verb: str, place: Path, stonet: Sh
         (["--at", "0.5"], "'0.5' is no place"),
         (["--at", "sites.csv"], "No file 'sites.csv'"),
         (["--times", "+9d"], "out of reach"),
-        (["--times", "soon"], "'soon' is no time"),
+        (["--times", "soon"], "'soon' is no date"),
         (["-o", "f.xls"], "names end in .nc"),
         (["-o", "no/where/f.nc"], "No folder 'no/where'"),
     ],
