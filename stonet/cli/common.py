@@ -124,11 +124,9 @@ def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Da
     Of the run's own data, what training held out stays held out; other data are used whole.
     """
     from stonet.config import load_config, make_config
-    from stonet.estimator import held_out
+    from stonet.estimator import held_out, reading_for
 
-    read = run.config.read.model_dump()
-    if data is not None:
-        read |= {"start": None, "stop": None, "variables": run.channels}
+    read = (run.config if data is None else reading_for(run)).read.model_dump()
     given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
     config = make_config({"read": read | given})
     dataset = open_data(data or run.dataset, config.read, quiet=quiet)

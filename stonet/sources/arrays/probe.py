@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from stonet.errors import DataError, ResourceError
+from stonet.machine import PYTHON, import_paths
 
 PATIENCE = 15.0  # seconds for one file, and as many again for each 16 MB of it that are read
 START = 60.0  # seconds for the helper's own start
@@ -35,15 +36,13 @@ class Helper:
     """The other process."""
 
     def __init__(self) -> None:
-        package = str(Path(__file__).parents[3])
-        paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         self.owner = os.getpid()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", COMMAND],
+            [*PYTHON, "-c", COMMAND],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # HDF5 tells there what it thinks of damaged files
-            env=os.environ | {"PYTHONPATH": paths},
+            env=os.environ | {"PYTHONPATH": import_paths()},
         )
 
     def survives(self, path: Path, patience: float) -> bool:
