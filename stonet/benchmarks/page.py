@@ -18,13 +18,12 @@ from stonet.benchmarks.measure import Record
 COLUMNS = ("bench", "n", "d", "threads", "peer")
 NOTES = (
     "- Two threads: large products and element-wise work are shared well; gathering rows, adding "
-    "them up where they belong and products of many small matrices hardly are, and the small "
+    "them up where they belong and products of many small matrices less so, and the small "
     "systems of equations that kriging solves where sensors are silent lose (the profile below). "
     "Two processes (`stonet fit --devices 2`) share all of it.",
     "- Torch's own settings, as users have them. With large pages (`THP_MEM_ALLOC_ENABLE=1`), "
     "which help whoever takes much memory, NNConv comes to 11.6 (d=64) and 6.2 (d=32) times our "
-    "time at 2048 points in `stonet bench operator` (commit 255209f), and to 14.6 and 6.9 in "
-    "another run: the goals are then missed.",
+    "time at 2048 points in `stonet bench operator` (commit 255209f): the goals are then missed.",
     "- One frame at a time at few points, the kernel integral is bound by the start-up of some "
     "thirty small pieces of work; a training step has dozens of frames.",
 )

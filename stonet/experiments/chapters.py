@@ -147,9 +147,9 @@ def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[st
     took = "; ".join(f"{task} {some[0]} to {some[-1]}" for task, some in steps.items())
     note = (
         "Test MAE, and its change against the default (bold); one seed. Every cell has the same "
-        "time, in which steps differ, so that a few per cent either way are chance: where data "
-        "have no sun, `sun` changes nothing but that. Steps of the operator, after base and "
-        f"schooling: {took}."
+        "time, in which steps differ, and that alone may change the error by a tenth and more: on "
+        "Wave there is no sun, and `sun` changes nothing else. Steps of the operator, after base "
+        f"and schooling: {took}."
     )
     return [note, "", *grid(head, rows)]
 
