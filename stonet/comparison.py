@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from stonet.cf import replacing
 from stonet.config import Config, make_config
@@ -34,7 +35,7 @@ from stonet.zoo import MODELS
 PROBE = 8  # steps that are timed
 JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
-SCHOOLING = 0.7  # share at most, of what the closed forms leave, for the expert's schooling
+SCHOOLING = 0.85  # share at most, of what the closed forms leave, for the expert's schooling
 TAUGHT = 50  # of its steps that are timed, against three times as many
 
 
@@ -221,7 +222,7 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
     steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
     whole = trainer.feed.whole
-    each = min(whole, math.ceil(steps / looks))
+    each = min(whole, steps // looks)  # rounded down: a slow model loses less than one look's steps
     found = {"epochs": max(1, steps // each), "steps": each, "schooling": schooling}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
@@ -236,6 +237,7 @@ def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]
         school = trainer.school(steps)
         if school is None:
             return most, 0.0
+        most = min(most, school.limit)
         school.teach(trainer.judges)
         times.append(time.perf_counter())
     each = max(times[2] - 2 * times[1] + times[0], 0.0) / (2 * TAUGHT)
@@ -244,13 +246,14 @@ def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
-    """What decides how many steps fit: model, all code involved, data, budget; not the seed."""
+    """What decides how many steps fit: model, code, data, budget, threads; not the seed."""
     config = task.config.model_dump()
     config["train"].pop("seed")
-    shape = [len(task.nodes), len(task.windows("train", task.stride)), asdict(task.clock)]
+    windows = task.windows("train", task.stride)
+    shape = [len(task.nodes), len(windows), len(windows.scaler.mean), asdict(task.clock)]
     built = MODELS[task.config.model]
     code = code_hash(f"{__name__}._for_minutes", f"{built.__module__}.{built.__qualname__}")
-    told = json.dumps([code, config, shape, minutes], sort_keys=True)
+    told = json.dumps([code, config, shape, minutes, torch.get_num_threads()], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 

@@ -138,7 +138,7 @@ class TrainConfig(Section):
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    schooling: int = Field(1200, ge=0)  # steps that the expert learns alone, before all else
+    schooling: int = Field(1600, ge=0)  # steps that the expert learns alone, before all else
     outage: float | None = Field(
         None, ge=0, lt=1
     )  # share of sensors hidden in a step, so gaps are practised; None: the model's own

@@ -120,7 +120,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.base)
 
-    def take(self, index: Tensor) -> Rows:
+    def part(self, index: Tensor | slice) -> Rows:
         return self._each(lambda part: part[index])
 
     def to(self, device: torch.device) -> Rows:

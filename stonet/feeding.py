@@ -88,7 +88,7 @@ class Feed:
         if self.school is not None:
             rows = self.school.lesson(step)
             share = torch.arange(crew.rank(), len(rows), crew.size())
-            rows = rows.take(share).to(self.device)
+            rows = rows.part(share).to(self.device)
         lesson = Lesson(target, mask, progress, coins, rows)
         return Meal(batch.to(self.device), lesson, tile)
 

@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 from stonet.clock import Clock
 from stonet.devices import in_float32
 from stonet.regular import between_leads, on_regular_lags
-from stonet.stencil import GROUPS, Stencil
+from stonet.stencil import GROUPS, Stencil, Weights
 from stonet.texture import Texture
 from stonet.windows import Batch, Silence
 
@@ -41,10 +41,20 @@ KINDS = 4 * len(TORN)  # of pasts: all there, no own one, newest value missing, 
 class Look:
     """What the base sees at every query: its regressors, and what kind of past the query has."""
 
-    columns: Float64[Tensor, "batch query column"]
-    stand_in: Float64[Tensor, "batch query block"]  # for the first of them, without an own past
+    seen: Float64[Tensor, "batch query seen"]  # what stands in for an own past; the regressors
+    block: int  # so many stand in for the first regressors
     kind: Int[Tensor, "batch query"]  # 4 torn + 2 newest missing + no own past
     kinds: int = KINDS  # that there may be
+
+    @property
+    def columns(self) -> Float64[Tensor, "batch query column"]:
+        """The regressors."""
+        return self.seen[..., self.block :]
+
+    @property
+    def stand_in(self) -> Float64[Tensor, "batch query block"]:
+        """What the first of them are without an own past."""
+        return self.seen[..., : self.block]
 
     @property
     def own(self) -> Bool[Tensor, "batch query"]:
@@ -53,11 +63,10 @@ class Look:
 
     def silenced(self, silent: Bool[Tensor, "batch query"]) -> Look:
         """As if these queries had no past of their own."""
-        block = self.stand_in.shape[-1]
-        first = torch.where(silent[..., None], self.stand_in, self.columns[..., :block])
-        columns = torch.cat([first, self.columns[..., block:]], dim=-1)
+        seen, first = self.seen.clone(), slice(self.block, 2 * self.block)
+        seen[..., first] = torch.where(silent[..., None], self.stand_in, seen[..., first])
         kind = torch.where(silent, self.kind | 1, self.kind)
-        return replace(self, columns=columns, kind=kind)
+        return replace(self, seen=seen, kind=kind)
 
     def times(
         self, table: Float64[Tensor, "kind hour column out"], hour: Int[Tensor, " batch"]
@@ -177,10 +186,11 @@ class LinearBase(nn.Module):
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which kind of past it has."""
         values, known = on_regular_lags(batch, self.clock)
-        around = fitted_around(values[:, : self.close], known, stencil, batch.silence)
+        weights = weights_around(known, stencil, batch.silence)
+        around = fitted_around(values[:, : self.close], weights, stencil)
         first = around[:, :, :, :2]  # batch query lag group channel: kriged, narrowest fit
         if self.close < self.clock.past:
-            older = fitted_around(values[:, self.close :], known, stencil, batch.silence, 2)
+            older = fitted_around(values[:, self.close :], weights, stencil, 2)
             first = torch.cat([first, older], dim=2)
         kriged, narrow = first[:, :, :, 0], first[:, :, :, 1]
         if known is None:
@@ -188,15 +198,17 @@ class LinearBase(nn.Module):
         mine = pad(known, (0, 0, 0, 1))[:, stencil.own]  # batch query channel
         own_past = pad(values, (0, 0, 0, 1))[:, :, stencil.own].transpose(1, 2)
         own_past = torch.where(mine[:, :, None], own_past, kriged)
-        parts = [own_past.flatten(2), narrow.flatten(2), around[:, :, :, 2:].flatten(2)]
-        sun = self.sun(batch, stencil)
-        if sun is not None:
-            parts.append(sun)
-        columns = pad(torch.cat(parts, dim=2), (0, 1), value=1.0).double()
+        shape = (*kriged.shape[:2], self.block + self.columns)
+        seen = torch.ones(shape, dtype=torch.float64, device=kriged.device)  # the last one stays 1
+        start = 0
+        for part in (kriged, own_past, narrow, around[:, :, :, 2:], self.sun(batch, stencil)):
+            if part is not None:  # written once, where it belongs: these are large
+                place = seen[..., start : start + part[0, 0].numel()]
+                place.unflatten(-1, part.shape[2:]).copy_(part)
+                start += place.shape[-1]
         torn = self._torn(batch, stencil)
         kind = (~mine.any(-1)).long() + (0 if torn is None else torn)
-        kinds = 2 if torn is None else KINDS
-        return Look(columns, kriged.flatten(2).double(), kind, kinds)
+        return Look(seen, self.block, kind, 2 if torn is None else KINDS)
 
     def _torn(self, batch: Batch, stencil: Stencil) -> Int[Tensor, "batch query"] | None:
         """4 where clearly more of what is seen was filled than in training, 2 where the newest."""
@@ -208,19 +220,27 @@ class LinearBase(nn.Module):
         return 4 * torn.long() + 2 * late.long()
 
 
-def fitted_around(
-    values: Float[Tensor, "batch lag node channel"],
-    known: Bool[Tensor, "batch node channel"] | None,
-    stencil: Stencil,
-    silence: Silence,
-    groups: int = GROUPS,
-) -> Float[Tensor, "batch query lag group channel"]:
-    """The stencil's first fits; channel by channel where they are not known at the same nodes."""
+def weights_around(
+    known: Bool[Tensor, "batch node channel"] | None, stencil: Stencil, silence: Silence
+) -> list[Weights]:
+    """One for all channels; one for each where they are not known at the same nodes."""
     if known is None or silence.same_channels:
         alike = silence.same_windows[0]
-        return stencil.apply(values, None if known is None else known[..., 0], alike, groups)
-    fits = [
-        stencil.apply(values[..., c : c + 1], known[..., c].contiguous(), alike, groups)
+        return [stencil.weights(None if known is None else known[..., 0], alike)]
+    return [
+        stencil.weights(known[..., c].contiguous(), alike)
         for c, alike in enumerate(silence.same_windows)
     ]
+
+
+def fitted_around(
+    values: Float[Tensor, "batch lag node channel"],
+    weights: list[Weights],
+    stencil: Stencil,
+    groups: int = GROUPS,
+) -> Float[Tensor, "batch query lag group channel"]:
+    """The stencil's first fits; channel by channel where each has weights of its own."""
+    if len(weights) == 1:
+        return stencil.apply(values, weights[0], groups)
+    fits = [stencil.apply(values[..., c : c + 1], mine, groups) for c, mine in enumerate(weights)]
     return torch.cat(fits, dim=-1)

@@ -25,6 +25,8 @@ from stonet.texture import Texture, find_texture
 from stonet.windows import Batch, Windows, in_batches
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
+FIRST_ROWS = 60_000  # of the rounds before the last one, where gaps are filled
+AT_ONCE = 8_192  # that are made at a time
 WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
@@ -50,8 +52,10 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
     half = torch.empty(len(nodes), dtype=torch.bool)
     half[curve_order(nodes).copy()] = torch.arange(len(nodes)) % 2 == 0  # each among the other
     rounds = FILLS if _has_gaps(train) else 1
-    for _ in range(rounds):
-        sums = [_moments(base, part, stencil, half, rounds > 1) for part in (train, validation)]
+    for number in range(rounds):
+        most = MAX_ROWS if number == rounds - 1 else FIRST_ROWS
+        fill = rounds > 1
+        sums = [_moments(base, part, stencil, half, fill, most) for part in (train, validation)]
         if any(part.count.sum() for part in sums[0]):
             _solve(base, sums[0], sums[1], _noise(base, sums[0][0] + sums[0][1], stencil))
 
@@ -147,7 +151,12 @@ def _has_gaps(windows: Windows) -> bool:
 
 
 def _moments(
-    base: LinearBase, windows: Windows, stencil: Stencil, half: Bool[Tensor, " node"], fill: bool
+    base: LinearBase,
+    windows: Windows,
+    stencil: Stencil,
+    half: Bool[Tensor, " node"],
+    fill: bool,
+    most: int,
 ) -> Pair:
     """X'X, X'Y and Y'Y for every hour of the day, for the points of one half and of the other.
 
@@ -155,8 +164,9 @@ def _moments(
     """
     columns, knots = base.block + base.columns, base.clock.horizon + 1
     result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
-    rows = min(MAX_ROWS, int(max(WORK / columns**2, 50 * columns)))
-    for batch, now, target, mask in _regression_batches(windows, len(half), rows):
+    rows = min(most, int(max(WORK / columns**2, 50 * columns)))
+    chosen = windows.draw(max(64, rows // len(half)))
+    for batch, now, target, mask in _regression_batches(chosen, max(1, AT_ONCE // len(half))):
         look = base.look(batch, stencil)
         y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
         mask = mask & on_leads(batch.lead)[:, :, None, None]
@@ -169,8 +179,7 @@ def _moments(
         for hour in torch.unique(batch.hour % base.hours).tolist():
             at_hour = usable & (batch.hour % base.hours == hour)[:, None]
             for part, chosen in zip(result, (at_hour & half, at_hour & ~half), strict=True):
-                x = torch.cat([look.stand_in[chosen], look.columns[chosen]], dim=-1)
-                part.add(hour, x.numpy(), y[chosen].numpy())
+                part.add(hour, look.seen[chosen].numpy(), y[chosen].numpy())
     return result[0], result[1]
 
 
@@ -192,16 +201,14 @@ def _filled(
 
 
 def _regression_batches(
-    windows: Windows, nodes: int, rows: int
+    windows: Windows, size: int
 ) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
-    """Windows by the dozen, with the values at the issue time and after it."""
-    chosen = windows.draw(max(64, rows // nodes))
-    size = max(1, 16_384 // nodes)
-    for start in range(0, len(chosen), size):
-        tell(start, len(chosen))
-        index = np.arange(start, min(start + size, len(chosen)))
+    """Some windows at a time, with the values at the issue time and after it."""
+    for start in range(0, len(windows), size):
+        tell(start, len(windows))
+        index = np.arange(start, min(start + size, len(windows)))
         yield (
-            chosen.inputs(index),
-            chosen.at(chosen.starts[index] + chosen.clock.past - 1),
-            *chosen.targets(index),
+            windows.inputs(index),
+            windows.at(windows.starts[index] + windows.clock.past - 1),
+            *windows.targets(index),
         )

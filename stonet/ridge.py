@@ -5,7 +5,7 @@ beta = argmin |Y - X beta|^2 + ridge |beta - prior|^2,     beta_hour drawn towar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 STRONG = (1.0, 10.0, 1e9)  # towards a prior, the last one stands for infinity
-PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's coefficients towards the pooled ones
+PULLS = (1e-3, 1e-2, 1e-1, 1.0, 1e6)  # of an hour's towards the pooled ones; the last: infinity
 BLOCK = 96  # columns of X'X that are made at a time
 Beta = Float64[np.ndarray, "hour column lead channel"]
 
@@ -53,7 +53,7 @@ class Moments:
     ) -> None:
         self.xx[hour] += gram(x)
         targets = y.reshape(len(y), self.yy[hour].size)
-        self.xy[hour] += product(x.T, targets).reshape(self.xy[hour].shape)
+        self.xy[hour] += product(targets.T, x).T.reshape(self.xy[hour].shape)
         self.yy[hour] += np.square(y).sum(0)
         self.count[hour] += len(x)
 
@@ -68,7 +68,12 @@ class Moments:
 
     def take(self, keep: Int64[np.ndarray, " kept"]) -> Moments:
         """As if there were these columns only, in this order; one may stand for another, too."""
-        return replace(self, xx=self.xx[:, keep][:, :, keep], xy=self.xy[:, keep])
+        return replace(self, xx=self.xx[:, keep[:, None], keep], xy=self.xy[:, keep])
+
+    @property
+    def pooled(self) -> Moments:
+        """As if all hours were one."""
+        return Moments(*(part.sum(0, keepdims=True) for part in vars(self).values()))
 
     def without(self, prior: Beta) -> Moments:
         """As they would be if the prior's forecast were taken from the targets (but for Y'Y)."""
@@ -118,44 +123,53 @@ def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.
 
 
 def best_choice(folds: Sequence[tuple[Moments, Moments]], prior: Beta | None = None) -> Choice:
-    """Of all ridges and pulls those that err least.
+    """The ridge that errs least without hours, then the pull with it, then the ridge once more.
 
     Coefficients are fitted to the first of each pair and judged by the second; where that is empty,
     by the first.
     """
-    errors: dict[Choice, float] = {}
+    pairs = [(train, judge if judge.count.sum() else train) for train, judge in folds]
+    if prior is not None:
+        pairs = [(train.without(prior), judge.without(prior)) for train, judge in pairs]
     ridges = RIDGES if prior is None else (*RIDGES, *STRONG)
-    for train, judge in folds:
-        for pull, betas in _solutions(train, ridges, PULLS, prior):
-            by_ridge = (judge if judge.count.sum() else train).error(betas).mean((1, 2))
-            for ridge, error in zip(ridges, by_ridge.tolist(), strict=True):
-                choice = Choice(ridge, pull)
-                errors[choice] = errors.get(choice, 0.0) + error
-    return min(errors, key=lambda choice: errors[choice])
+    pooled = [(train.pooled, judge.pooled) for train, judge in pairs]
+    alone = [Choice(ridge, PULLS[-1]) for ridge in ridges]
+    best = min(zip(_errors(pooled, ridges, PULLS[-1]), alone, strict=True))[1]
+    if len(pairs[0][0].count) == 1:
+        return best
+    by_pull = [(_errors(pairs, (best.ridge,), pull)[0], pull) for pull in PULLS]
+    pull = min(by_pull)[1]
+    return Choice(min(zip(_errors(pairs, ridges, pull), ridges, strict=True))[1], pull)
 
 
 def solve(train: Moments, choice: Choice, prior: Beta | None = None) -> Beta:
     """The coefficients, held back as chosen."""
-    pulls = (choice.pull, PULLS[-1])
-    return next(_solutions(train, (choice.ridge,), pulls, prior))[1][:, :, 0]
+    rest = train if prior is None else train.without(prior)
+    beta = _solutions(rest, (choice.ridge,), choice.pull)[:, :, 0]
+    return beta if prior is None else beta + prior
+
+
+def _errors(
+    pairs: Sequence[tuple[Moments, Moments]], ridges: Sequence[float], pull: float
+) -> list[float]:
+    """For every ridge; up to what the targets themselves have, if these are what a prior left."""
+    errors = [judge.error(_solutions(train, ridges, pull)).mean((1, 2)) for train, judge in pairs]
+    return np.sum(errors, axis=0).tolist()
 
 
 def _solutions(
-    train: Moments, ridges: Sequence[float], pulls: Sequence[float], prior: Beta | None
-) -> Iterator[tuple[float, Float64[np.ndarray, "hour column ridge lead channel"]]]:
-    """For every pull the coefficients of all ridges; the last pull stands for infinity."""
-    rest = train if prior is None else train.without(prior)
-    xx, (hours, columns, *target) = rest.xx, rest.xy.shape
+    train: Moments, ridges: Sequence[float], pull: float
+) -> Float64[np.ndarray, "hour column ridge lead channel"]:
+    """The coefficients of all ridges."""
+    xx, (hours, columns, *target) = train.xx, train.xy.shape
     size = np.trace(xx.sum(0)) / columns + 1e-12
-    flat, one = rest.xy.reshape(hours, columns, -1), np.eye(columns)
+    flat, one = train.xy.reshape(hours, columns, -1), np.eye(columns)
     pooled = np.stack(
         [np.linalg.solve(xx.sum(0) + ridge * size * one, flat.sum(0)) for ridge in ridges], axis=1
     )  # column ridge target
-    for pull in pulls if hours > 1 else pulls[-1:]:
-        betas = np.repeat(pooled[None], hours, axis=0)
-        if pull < pulls[-1]:  # one factorisation of each hour's matrix serves all ridges
-            grip = pull * size / hours
-            wanted = (flat[:, :, None] + grip * pooled).reshape(hours, columns, -1)
-            betas = np.linalg.solve(xx + grip * one, wanted).reshape(betas.shape)
-        betas = betas.reshape(hours, columns, len(ridges), *target)
-        yield pull, betas if prior is None else betas + prior[:, :, None]
+    betas = np.repeat(pooled[None], hours, axis=0)
+    if hours > 1 and pull < PULLS[-1]:  # one factorisation of each hour's matrix serves all ridges
+        grip = pull * size / hours
+        wanted = (flat[:, :, None] + grip * pooled).reshape(hours, columns, -1)
+        betas = np.linalg.solve(xx + grip * one, wanted)
+    return betas.reshape(hours, columns, len(ridges), *target)

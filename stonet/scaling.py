@@ -76,6 +76,12 @@ class Scaler:
         low, high = (bound.astype(np.float32) for bound in self._bounds)
         return np.clip(values, low, high)
 
+    def within(
+        self, values: Float64[np.ndarray, "... channel"]
+    ) -> Float64[np.ndarray, "... channel"]:
+        """Values in the data's units within the same bounds."""
+        return np.clip(values, *self._bounds) if self.low else values
+
     def in_units(self, values: Float[Tensor, "... channel"]) -> Float64[Tensor, "... channel"]:
         """As `denormalise`, for scores: in float64."""
         scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (self.std, self.mean))

@@ -19,7 +19,7 @@ from stonet.windows import Windows
 
 FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
-WINDOWS, AT_ONCE = 128, 2048  # read together, and rows that they give; some points of each
+WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
@@ -75,14 +75,21 @@ class School:
         self.aside[self.order[ASIDE - 1 :: ASIDE]] = True
         wanted = max(math.ceil(steps * LESSON / PASSES), FEWEST_ROWS)
         most = MOST_NUMBERS // (expert.own.in_features + 2 * math.prod(expert.shape))
-        self.rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
-        self.steps = min(steps, math.ceil(PASSES * len(self.rows) / LESSON))
+        most = min(most, len(windows) * len(nodes))
+        rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
+        order = np.random.default_rng(seed).permutation(len(rows))
+        self.rows = rows.part(torch.from_numpy(order))
+        self.limit = math.ceil(PASSES * most / LESSON)  # of the steps, if more were asked for
+        self.steps = min(steps, self.limit)
 
     def lesson(self, step: int) -> Rows:
         """The rows of a step, some of what they show dropped so that none is relied on."""
-        draw = np.random.default_rng((self.seed, step))
-        rows = self.rows.take(torch.from_numpy(draw.integers(len(self.rows), size=LESSON)))
-        white = rows.sight.white
+        count = max(1, len(self.rows) // LESSON)  # of the lessons that one pass has
+        spare = max(0, len(self.rows) - count * LESSON)
+        first = int(np.random.default_rng((self.seed, step // count)).integers(spare + 1))
+        start = first + step % count * LESSON
+        rows = self.rows.part(slice(start, start + LESSON))  # a view: they lie there in disorder
+        draw, white = np.random.default_rng((self.seed, step, 1)), rows.sight.white
         kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= DROPPED)
         return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
 
@@ -93,7 +100,7 @@ class School:
         So it does at places without a past, by the points that were set aside for them.
         """
         expert, steps, tests = self.expert, self.steps, self._rows(judges, TEST_ROWS)
-        optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY)
+        optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY, fused=True)
         enough = best = error = CLEARLY * _error(tests, expert)
         kept = copy.deepcopy(expert.state_dict())
         for step in range(steps):

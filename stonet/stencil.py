@@ -31,6 +31,20 @@ WORKSPACE = 2**22  # floats of the largest temporary
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Of all fits, each kind once: queries that miss the same neighbours share them."""
+
+    table: Float[Tensor, "kind group near"]
+    index: Int[Tensor, "rows query"] | None = None  # into the table; None: each query its own
+
+    def of(self, queries: slice) -> Float[Tensor, "rows query group near"]:
+        """Of some queries in every window, or in one that stands for all."""
+        if self.index is None:
+            return self.table[None, queries]
+        return self.table[self.index[:, queries]]
+
+
+@dataclass(frozen=True)
 class Stencil:
     """Every query's nearest nodes, where they lie, and the weights of the fits if all are there."""
 
@@ -59,21 +73,48 @@ class Stencil:
         nodes, place = torch.unique(every, return_inverse=True)
         return replace(self, index=place[:, :-1], own=place[:, -1]), nodes.numpy()
 
+    def weights(
+        self, known: Bool[Tensor, "batch node"] | None, alike: bool | None = None
+    ) -> Weights:
+        """The fits' weights in every window: unknown nodes leave them.
+
+        `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
+        """
+        if known is None:
+            return Weights(self.weight[0])
+        if bool((known == known[:1]).all()) if alike is None else alike:
+            known = known[:1]
+        usable = (self.usable & known[:, self.index]).flatten(0, 1)  # of all windows and queries
+        queries, shape = len(self.index), (len(known), -1)
+        every = torch.arange(len(usable), device=self.index.device)
+        if usable.device.type != "cpu":  # a GPU is not asked who misses a neighbour
+            solved = self._solved(every, usable)
+            return Weights(solved, every.view(shape))
+        index = every % queries
+        short = torch.nonzero((usable != self.usable[index]).any(-1))[:, 0]
+        bit = 2 ** torch.arange(usable.shape[-1])
+        pattern = 2 * bit[-1] * index[short] + (usable[short] * bit).sum(-1)
+        kinds, which = torch.unique(pattern, return_inverse=True)
+        one = short.new_empty(len(kinds)).scatter_(0, which, short)  # that stands for its kind
+        index[short] = queries + which
+        return Weights(torch.cat([self.weight[0], self._solved(one, usable)]), index.view(shape))
+
+    def _solved(
+        self, chosen: Int[Tensor, " chosen"], usable: Bool[Tensor, "every near"]
+    ) -> Float[Tensor, "chosen group near"]:
+        """The weights of some windows' queries."""
+        offset = self.offset[chosen % len(self.index)]
+        return fit_weights(offset, usable[None, chosen], self.texture)[0].to(self.weight.dtype)
+
     @in_float32
     def apply(
         self,
         values: Float[Tensor, "batch lag node channel"],
-        known: Bool[Tensor, "batch node"] | None,
-        alike: bool | None = None,
+        weights: Weights,
         groups: int = GROUPS,
     ) -> Float[Tensor, "batch query lag group channel"]:
-        """The first fits of every lag and channel at every query; unknown nodes leave them.
-
-        `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
-        """
+        """The first fits of every lag and channel at every query."""
         batch, lags, nodes, channels = values.shape
-        weight = self.weight if known is None else self._weights_for(known, alike)
-        weight = weight[:, :, :groups]
         flat = values.permute(2, 0, 1, 3).reshape(nodes, batch, lags * channels)
         near = self.index.shape[1]
         step = max(1, WORKSPACE // (near * batch * lags * channels))
@@ -81,8 +122,8 @@ class Stencil:
         for start in range(0, len(self.index), step):
             index = self.index[start : start + step]
             gathered = flat.index_select(0, index.flatten()).view(len(index), near, batch, -1)
-            chosen = weight[:, start : start + step]
-            if len(weight) == 1:  # the same neighbours for every window
+            chosen = weights.of(slice(start, start + step))[:, :, :groups]
+            if len(chosen) == 1:  # the same neighbours for every window
                 fitted = (chosen[0] @ gathered.flatten(2)).unflatten(-1, (batch, -1))
                 fitted = fitted.transpose(1, 2)
             else:
@@ -90,14 +131,6 @@ class Stencil:
             # query batch group (lag channel)
             parts.append(fitted.unflatten(-1, (lags, channels)).permute(1, 0, 3, 2, 4))
         return torch.cat(parts, dim=1)
-
-    def _weights_for(
-        self, known: Bool[Tensor, "batch node"], alike: bool | None
-    ) -> Float[Tensor, "rows query group near"]:
-        if bool((known == known[:1]).all()) if alike is None else alike:
-            known = known[:1]
-        weight = fit_weights(self.offset, self.usable & known[:, self.index], self.texture)
-        return weight.to(self.weight.dtype)
 
 
 def make_stencil(

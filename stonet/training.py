@@ -121,7 +121,7 @@ class Trainer:
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if crew.size() > 1 and self.optimiser is not None:
-            self.network = DistributedDataParallel(self.model)
+            self.network = DistributedDataParallel(self.model, broadcast_buffers=False)  # constants
 
     def meals(self) -> AbstractContextManager[Callable[[int], Meal]]:
         """What each step is fed; the next one's is made while a GPU takes a step.

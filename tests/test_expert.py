@@ -181,7 +181,7 @@ def test_rows_taken_and_joined_are_the_rows() -> None:
     model, windows = expert_alone("sphere")
     rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
     order = torch.randperm(len(rows))
-    again = Rows.joined([rows.take(order[:5]), rows.take(order[5:])]).take(order.argsort())
+    again = Rows.joined([rows.part(order[:5]), rows.part(order[5:])]).part(order.argsort())
     pairs = [(vars(part) | vars(part.sight)) for part in (rows, again)]
     for name in (*vars(rows), *vars(rows.sight)):
         assert name == "sight" or torch.equal(pairs[0][name], pairs[1][name]), name

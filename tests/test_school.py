@@ -102,8 +102,9 @@ def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> Non
     dropped = lesson.sight.white == 0
     share = dropped[lesson.sight.has_past].float().mean()  # others have fewer regressors
     assert float(share) == pytest.approx(drop, abs=0.01)
-    chosen = np.random.default_rng((0, 0)).integers(len(school.rows), size=len(lesson))
-    whole = school.rows.take(torch.from_numpy(chosen))
+    spare = len(school.rows) % school_module.LESSON
+    first = int(np.random.default_rng((0, 0)).integers(spare + 1))
+    whole = school.rows.part(slice(first, first + school_module.LESSON))
     kept = lesson.sight.white[~dropped] * (1 - drop)
     torch.testing.assert_close(kept, whole.sight.white[~dropped])
     for name in ("base", "scale", "target", "mask"):
@@ -111,6 +112,24 @@ def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> Non
     assert torch.equal(lesson.sight.time, whole.sight.time)
     tests = school._rows(task.windows("validation"), 500)
     assert (tests.sight.white[tests.sight.has_past] != 0).all()
+
+
+def test_a_pass_shows_each_row_once_and_passes_begin_elsewhere(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 290
+    monkeypatch.setattr(school_module, "LESSON", size)
+    school = school_of(task)
+    count = len(school.rows) // size
+    passes = [
+        torch.cat([school.lesson(number * count + step).target for step in range(count)])
+        for number in range(3)
+    ]
+    starts = [
+        next(s for s in range(size) if torch.equal(school.rows.target[s : s + len(one)], one))
+        for one in passes
+    ]
+    assert count > 1 and len(set(starts)) > 1
 
 
 def test_few_rows_are_not_learned_by_heart(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +221,7 @@ def test_small_data_are_seen_whole_and_with_gaps(
     monkeypatch.setattr(
         school, "show",
         lambda windows, chosen, nodes, points, silent, gaps: shown.append((chosen, points, gaps))
-        or school.rows.take(torch.arange(silent.numel())),
+        or school.rows.part(torch.arange(silent.numel())),
     )  # fmt: skip
     windows = chaos.windows("train")
     rows = school._rows(windows, 10**6, torn=True)

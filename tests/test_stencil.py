@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from contracts import Elsewhere
 
 from stonet import stencil
 from stonet.geometry import Points
@@ -30,7 +31,7 @@ def cap(count: int, degrees: float, seed: int = 0) -> Points:
 def fits(made: Stencil, field: np.ndarray, known: np.ndarray | None = None) -> torch.Tensor:
     """(query, group) of one frame of one channel."""
     mask = None if known is None else torch.from_numpy(known)[None]
-    return made.apply(torch.tensor(field)[None, None, :, None], mask)[0, :, 0, :, 0]
+    return made.apply(torch.tensor(field)[None, None, :, None], made.weights(mask))[0, :, 0, :, 0]
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_kriging_comes_first() -> None:
     values = torch.randn(3, 50, dtype=torch.float64)
     for known in (torch.ones(3, 50, dtype=torch.bool), torch.rand(3, 50) < 0.7):
         weight = krige(made.offset, made.usable & known[:, made.index], 4.0, 0.1)
-        kriged = made.apply(values[:, None, :, None], known, None, 1)[:, :, 0, 0, 0]
+        kriged = made.apply(values[:, None, :, None], made.weights(known), 1)[:, :, 0, 0, 0]
         torch.testing.assert_close(kriged, (weight * values[:, made.index]).sum(-1))
 
 
@@ -149,11 +150,28 @@ def test_every_window_has_its_own_missing_neighbours() -> None:
     made = make_stencil(scattered(8, seed=1), nodes, FINE)
     values = torch.randn(3, 4, 50, 2, generator=generator, dtype=torch.float64)
     known = torch.rand(3, 50, generator=generator) < 0.7
-    together = made.apply(values, known)
-    alone = [made.apply(values[b : b + 1], known[b : b + 1]) for b in range(3)]
+    together = made.apply(values, made.weights(known))
+    alone = [made.apply(values[b : b + 1], made.weights(known[b : b + 1])) for b in range(3)]
     torch.testing.assert_close(together, torch.cat(alone))
     everyone = torch.ones(3, 50, dtype=torch.bool)
-    torch.testing.assert_close(made.apply(values, everyone), made.apply(values, None))
+    torch.testing.assert_close(
+        made.apply(values, made.weights(everyone)), made.apply(values, made.weights(None))
+    )
+
+
+def test_each_kind_of_missing_neighbours_is_solved_once_and_a_gpu_finds_the_same() -> None:
+    """Queries whose neighbours are all there need no solving at all."""
+    nodes = scattered(200)
+    made = make_stencil(nodes, nodes, FINE)
+    known = torch.ones(4, 200, dtype=torch.bool)
+    known[1:, 7] = known[3, 150] = False  # with 7 missing too, 150's neighbours miss anew
+    there = made.weights(known)
+    one, other = (((made.index == node) & made.usable).any(1) for node in (7, 150))
+    assert len(there.table) == 200 + int(one.sum()) + int(other.sum())  # the last window's others
+    far = made.weights(known.as_subclass(Elsewhere))
+    assert len(far.table) == 4 * 200
+    every = slice(0, 200)
+    torch.testing.assert_close(far.of(every).as_subclass(torch.Tensor), there.of(every))
 
 
 def test_far_out_the_one_known_neighbour_speaks_and_without_any_there_is_zero() -> None:
@@ -174,10 +192,10 @@ def test_chunks_change_nothing(monkeypatch) -> None:
     torch.testing.assert_close(make_stencil(nodes, nodes, FINE).weight, made.weight)
     values = torch.randn(2, 3, 60, 2, generator=generator, dtype=torch.float64)
     known = torch.rand(2, 60, generator=generator) < 0.7
-    whole = [made.apply(values, None), made.apply(values, known)]
+    whole = [made.apply(values, made.weights(None)), made.apply(values, made.weights(known))]
     monkeypatch.setattr(stencil, "WORKSPACE", 33 * 2 * 3 * 2 * 7)  # seven queries at a time
     for expected, mask in zip(whole, (None, known), strict=True):
-        torch.testing.assert_close(made.apply(values, mask), expected)
+        torch.testing.assert_close(made.apply(values, made.weights(mask)), expected)
 
 
 def test_refining_the_points_converges(exact) -> None:
@@ -203,10 +221,10 @@ def test_the_first_fits_alone_are_the_first_of_all() -> None:
         torch.randn(2, 3, 30, 2).double(),
     )
     for known in (None, torch.rand(2, 30) < 0.7):
-        every = made.apply(field, known)
+        every = made.apply(field, made.weights(known))
         for count in (1, 3, GROUPS):
             torch.testing.assert_close(
-                made.apply(field, known, None, count), every[:, :, :, :count]
+                made.apply(field, made.weights(known), count), every[:, :, :, :count]
             )
 
 
@@ -217,7 +235,8 @@ def test_a_stencil_of_the_nodes_around_gives_the_same_fits() -> None:
     assert len(near) < 100 and set(near) == {*made.index.flatten().tolist(), *chosen.tolist()}
     field, known = torch.randn(2, 3, 200, 1).double(), torch.rand(2, 200) < 0.8
     torch.testing.assert_close(
-        small.apply(field[:, :, near], known[:, near]), made.apply(field, known)
+        small.apply(field[:, :, near], small.weights(known[:, near])),
+        made.apply(field, made.weights(known)),
     )
     np.testing.assert_array_equal(near[small.own], chosen)
 

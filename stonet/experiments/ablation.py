@@ -18,7 +18,7 @@ from stonet.model import STONetwork
 from stonet.plots import MARKERS, PALETTE
 
 NAME = "ablation"
-DEFAULT = "default"
+DEFAULT, SEED = "default", "train.seed"
 FACTORS: dict[str, tuple[str, ...]] = {  # setting -> values; the default is among them
     "network.latent": ("8", "16", "32"),
     "network.layers": ("1", "2", "3"),
@@ -31,6 +31,7 @@ FACTORS: dict[str, tuple[str, ...]] = {  # setting -> values; the default is amo
     "network.decoder": ("revised", "literal", "fixed", "ode"),
     "network.terms": ("1", "3"),
     "train.run": ("1", "4"),
+    SEED: ("0", "1", "2"),  # what chance does
 }
 FEW = ("graph.levels", "network.base")
 WIDE = 100.0  # percent from which the scale is no longer straight
@@ -51,12 +52,17 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
         for value in FACTORS[setting]
         if value != default_of(setting, budget.preset)
     }
-    return [
-        budget.cell(NAME, dataset, label, seed, settings=(setting,) if setting else ())
-        for dataset in datasets
-        for label, setting in variants.items()
-        for seed in range(seeds)
-    ]
+    found = []
+    for dataset in datasets:
+        for label, setting in variants.items():
+            other, _, value = setting.partition("=")
+            drawn = [int(value)] if other == SEED else range(seeds)
+            asked = () if other == SEED or not setting else (setting,)
+            found += [
+                budget.cell(NAME, dataset, label, s, settings=asked, training=budget.fixed)
+                for s in drawn
+            ]
+    return found
 
 
 def default_of(setting: str, preset: str = "default") -> str:
@@ -84,7 +90,12 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
     lines = []
     known = [result for result in results if "skipped" not in result.scores]
     for dataset in dict.fromkeys(result.cell.dataset for result in known):
-        here = {r.cell.label: r for r in known if r.cell.dataset == dataset and r.cell.seed == 0}
+        mine = (result for result in known if result.cell.dataset == dataset)
+        here = {
+            r.cell.label: r
+            for r in mine
+            if r.cell.label == f"seed={r.cell.seed}" or not r.cell.seed
+        }
         usual = here.get(DEFAULT)
         for setting, values in FACTORS.items():
             factor = setting.partition(".")[2]

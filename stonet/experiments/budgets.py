@@ -28,6 +28,7 @@ class Effort:
     threads: int | None = 1  # None: as many as torch likes
     settings: tuple[str, ...] = ()  # for every cell, such as a number of points
     preset: str = "default"  # what stands in for the default preset
+    fixed: Budget | None = None  # of ablations: time would decide the steps, and chance the time
     few: bool = False  # only what shows that it runs: few models, few variants
 
     def cell(
@@ -73,11 +74,13 @@ class Effort:
     def changed(self, minutes: float | None = None, settings: tuple[str, ...] = ()) -> Effort:
         """The same with other wishes; where these change results, it goes by another name."""
         training = self.training if minutes is None else Budget(minutes=minutes)
+        fixed = self.fixed if minutes is None else None
         same = training == self.training and not settings
         return replace(
             self,
             name=self.name if same else f"{self.name.removesuffix('-changed')}-changed",
             training=training,
+            fixed=fixed,
             settings=(*self.settings, *settings),
         )
 
@@ -99,6 +102,7 @@ EFFORTS = {
         ablated=("temperature-uk", "wave"),
         seeds=2,
         training=Budget(minutes=0.5),
+        fixed=Budget(epochs=4, steps=25, schooling=500),
         settings=("read.points=120",),
     ),
     "long": Effort(  # what becomes of the comparison when slow models are given time
@@ -107,6 +111,7 @@ EFFORTS = {
         ablated=("temperature-uk", "wave"),
         seeds=1,
         training=Budget(minutes=2.0),
+        fixed=Budget(epochs=10, steps=80, schooling=1600),
         settings=("read.points=120",),
     ),
     "full": Effort(

@@ -145,13 +145,19 @@ def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[st
         for r in results
     }
     took = "; ".join(f"{task} {some[0]} to {some[-1]}" for task, some in steps.items())
+    budgets = dict.fromkeys(_budget(result) for result in results)
     note = (
-        "Test MAE, and its change against the default (bold); one seed. Every cell has the same "
-        "time, in which steps differ, and that alone may change the error by a tenth and more: on "
-        "Wave there is no sun, and `sun` changes nothing else. Steps of the operator, after base "
-        f"and schooling: {took}."
+        "Test MAE, and its change against the default (bold). Every cell has the same budget: "
+        f"{'; '.join(budgets)}. What chance does is told by the factor `seed`. Steps of the "
+        f"operator, after base and schooling: {took}."
     )
     return [note, "", *grid(head, rows)]
+
+
+def _budget(result: Result) -> str:
+    training = result.cell.training
+    taught = f", {training.schooling} steps of schooling at most" if training.schooling else ""
+    return f"{training}{taught}"
 
 
 def _of(result: Result, other: Result) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stonet.experiments.ablation import FACTORS, SEED
 from stonet.experiments.markdown import DASH, percent
 from stonet.zoo import FLOORS, RIVALS
 
@@ -23,11 +24,6 @@ DEVIATION, GAIN = 4.0, 10.0  # percent: at unseen points at most; below interpol
 LABELS, MISSING = 5.0, 10.0  # percent more error at most: half of the labels; a quarter of inputs
 QUARTER = 0.25
 NEEDED = {*RIVALS, *FLOORS} - {"daily"}  # which some data have no days for
-CHANCE = 14.0  # percent: what other numbers of steps do to the same network (`sun` on Wave)
-FEW_STEPS = (
-    " One seed, and an operator of a few dozen steps: the same network differs by up to "
-    f"{CHANCE:g} % with the number of steps that happened to fit, so this decides nothing."
-)
 LUCK = 0.05
 
 
@@ -183,6 +179,16 @@ def _of_abilities(tables: Tables, many: int) -> list[Claim]:
 
 def _of_parts(tables: Tables, few: int) -> list[Claim]:
     """What the network is made of."""
+    seeds = [
+        abs(change)
+        for value in FACTORS[SEED]
+        for change in _factor(tables["ablation"], "seed", value).values()
+    ]
+    chance = max(seeds, default=0.0)
+    few_steps = (
+        " The operator takes few steps, after the schooling; another seed of the same network "
+        f"changes the error by up to {chance:.1f} %."
+    )
     return [
         Claim(
             "Three levels are better than one",
@@ -190,8 +196,8 @@ def _of_parts(tables: Tables, few: int) -> list[Claim]:
             _factor(tables["ablation"], "levels", "1"),
             few,
             least=0.0,
-            chance=CHANCE,
-            note=FEW_STEPS,
+            chance=chance,
+            note=few_steps,
         ),
         Claim(
             "Reconstruction helps (alpha)",
@@ -199,8 +205,8 @@ def _of_parts(tables: Tables, few: int) -> list[Claim]:
             _factor(tables["ablation"], "alpha", "0.0"),
             few,
             least=0.0,
-            chance=CHANCE,
-            note=FEW_STEPS,
+            chance=chance,
+            note=few_steps,
         ),
         Claim(
             "The ODE decoder takes longer",

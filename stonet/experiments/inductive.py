@@ -110,6 +110,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         sources["ideal"] = what_came(at_seen), "kriging"
     for name, (values, how) in sources.items():
         guess = interpolate(values, task.nodes, task.dataset.points.take(unseen), methods[how])
+        guess = trained.run.scaler.within(guess)  # as all forecasts are
         groups[name] = errors(trained, beside(task, guess, unseen), len(unseen))
     for name in {*groups} - {"no_history", *HOW}:  # whose difference is tested
         del groups[name]["by_window"]

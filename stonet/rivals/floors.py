@@ -16,7 +16,7 @@ from stonet.config import Config
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points
-from stonet.linear import LinearBase, fitted_around
+from stonet.linear import LinearBase, fitted_around, weights_around
 from stonet.linear_fit import fit_linear
 from stonet.regular import on_regular_lags
 from stonet.stencil import Stencil, make_stencil
@@ -103,7 +103,8 @@ class Daily(Forecaster):
         stencil: Stencil = scene.links
         between = self._between(batch.lead).to(past.dtype).expand(len(past), -1, -1)
         values = torch.einsum("btl,blnc->btnc", between, past)
-        around = fitted_around(values, known, stencil, batch.silence, 1)[:, :, :, 0]
+        weights = weights_around(known, stencil, batch.silence)
+        around = fitted_around(values, weights, stencil, 1)[:, :, :, 0]
         around = around.transpose(1, 2)
         if known is None:
             known = past.new_ones(len(past), *past.shape[2:], dtype=torch.bool)
