@@ -36,7 +36,7 @@ PROBE = 8  # steps that are timed
 JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
 SCHOOLING = 0.85  # share at most, of what the closed forms leave, for the expert's schooling
-TAUGHT = 50  # of its steps that are timed, against three times as many
+TAUGHT, LONGER = 50, 350  # of its steps that are timed: what lies between tells a step's time
 
 
 @dataclass(frozen=True)
@@ -232,15 +232,17 @@ def _for_minutes(task: Task, minutes: float) -> Config:
 
 def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]:
     """How many steps of schooling the seconds allow, and what those beyond TAUGHT take."""
-    times = [time.perf_counter()]
-    for steps in (TAUGHT, 3 * TAUGHT):
+    taken: list[tuple[int, float]] = []
+    for steps in (TAUGHT, LONGER):
+        begun = time.perf_counter()
         school = trainer.school(steps)
         if school is None:
             return most, 0.0
-        most = min(most, school.limit)
         school.teach(trainer.judges)
-        times.append(time.perf_counter())
-    each = max(times[2] - 2 * times[1] + times[0], 0.0) / (2 * TAUGHT)
+        taken.append((school.steps, time.perf_counter() - begun))
+        most = min(most, school.limit)
+    (few, short), (many, long) = taken
+    each = max(long - short, 0.0) / max(many - few, 1)
     more = min(most - TAUGHT, int(max(seconds, 0.0) / max(each, 1e-9)))
     return TAUGHT + more, max(more, 0) * each
 

@@ -74,7 +74,7 @@ class Effort:
     def changed(self, minutes: float | None = None, settings: tuple[str, ...] = ()) -> Effort:
         """The same with other wishes; where these change results, it goes by another name."""
         training = self.training if minutes is None else Budget(minutes=minutes)
-        fixed = self.fixed if minutes is None else None
+        fixed = self.fixed if training == self.training else None
         same = training == self.training and not settings
         return replace(
             self,
