@@ -127,14 +127,21 @@ class Rows:
         return self._each(lambda part: sent(part, device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        sight = Sight(*map(change, vars(self.sight).values()))
-        return Rows(sight, *map(change, (self.base, self.scale, self.target, self.mask)))
+        seen = len(vars(self.sight))
+        parts = [change(part) for part in self._parts]
+        return Rows(Sight(*parts[:seen]), *parts[seen:])
 
-    @staticmethod
-    def joined(parts: list[Rows]) -> Rows:
-        sight = Sight(*map(torch.cat, zip(*(vars(p.sight).values() for p in parts), strict=True)))
-        rest = zip(*((p.base, p.scale, p.target, p.mask) for p in parts), strict=True)
-        return Rows(sight, *map(torch.cat, rest))
+    def room(self, count: int) -> Rows:
+        """For so many of the kind, to be `put` there: no row is ever held twice."""
+        return self._each(lambda part: part.new_empty(count, *part.shape[1:]))
+
+    def put(self, index: Tensor, rows: Rows) -> None:
+        for mine, other in zip(self._parts, rows._parts, strict=True):
+            mine[index] = other
+
+    @property
+    def _parts(self) -> list[Tensor]:
+        return [*vars(self.sight).values(), self.base, self.scale, self.target, self.mask]
 
     def error(self, expert: Expert) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The sum of |error| with the expert's advice, and how many values it is made of."""

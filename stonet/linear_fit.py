@@ -165,8 +165,8 @@ def _moments(
     columns, knots = base.block + base.columns, base.clock.horizon + 1
     result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
     rows = min(most, int(max(WORK / columns**2, 50 * columns)))
-    chosen = windows.draw(max(64, rows // len(half)))
-    for batch, now, target, mask in _regression_batches(chosen, max(1, AT_ONCE // len(half))):
+    some = windows.draw(max(64, rows // len(half)))
+    for batch, now, target, mask in _regression_batches(some, max(1, AT_ONCE // len(half))):
         look = base.look(batch, stencil)
         y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
         mask = mask & on_leads(batch.lead)[:, :, None, None]

@@ -76,15 +76,13 @@ class School:
         wanted = max(math.ceil(steps * LESSON / PASSES), FEWEST_ROWS)
         most = MOST_NUMBERS // (expert.own.in_features + 2 * math.prod(expert.shape))
         most = min(most, len(windows) * len(nodes))
-        rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
-        order = np.random.default_rng(seed).permutation(len(rows))
-        self.rows = rows.part(torch.from_numpy(order))
+        self.rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
         self.limit = math.ceil(PASSES * most / LESSON)  # of the steps, if more were asked for
         self.steps = min(steps, self.limit)
 
     def lesson(self, step: int) -> Rows:
         """The rows of a step, some of what they show dropped so that none is relied on."""
-        count = max(1, len(self.rows) // LESSON)  # of the lessons that one pass has
+        count = max(1, len(self.rows) // LESSON - 1)  # lessons of a pass, which begins anywhere
         spare = max(0, len(self.rows) - count * LESSON)
         first = int(np.random.default_rng((self.seed, step // count)).integers(spare + 1))
         start = first + step % count * LESSON
@@ -133,13 +131,17 @@ class School:
     def _rows(self, windows: Windows, most: int, silence: float = 0.0, torn: bool = False) -> Rows:
         """Groups of windows at a few points; a share as if without a past, some groups with gaps.
 
+        In disorder: a lesson is to be of many groups.
+
         Silent are only points that are not set aside; if all are to be, only those that are.
         """
         draw = np.random.default_rng((self.seed, len(windows), most))
         pool = self.order[self.aside[self.order]] if silence == 1 else self.order
         count, rows = min(WINDOWS, len(windows)), min(most, len(windows) * len(pool))
         few = min(max(1, min(AT_ONCE, rows // (2 * TORN)) // count), len(pool))
-        parts, groups, start = [], math.ceil(rows / (count * few)), draw.integers(len(pool))
+        groups, start = math.ceil(rows / (count * few)), draw.integers(len(pool))
+        order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
+        result: Rows | None = None
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
@@ -149,8 +151,11 @@ class School:
             has_gaps = torn and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
             quiet = torch.from_numpy(silent)
-            parts.append(self.show(windows, chosen, self.nodes, points, quiet, gaps))
-        return Rows.joined(parts)
+            part = self.show(windows, chosen, self.nodes, points, quiet, gaps)
+            result = part.room(groups * len(part)) if result is None else result
+            result.put(order[number], part)
+        assert result is not None
+        return result
 
 
 @torch.no_grad()

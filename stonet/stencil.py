@@ -32,16 +32,22 @@ WORKSPACE = 2**22  # floats of the largest temporary
 
 @dataclass(frozen=True)
 class Weights:
-    """Of all fits, each kind once: queries that miss the same neighbours share them."""
+    """Of all fits. Queries that miss the same neighbours share theirs, in whatever window."""
 
-    table: Float[Tensor, "kind group near"]
-    index: Int[Tensor, "rows query"] | None = None  # into the table; None: each query its own
+    usual: Float[Tensor, "rows query group near"]
+    short: Float[Tensor, "kind group near"] | None = None  # where neighbours are missing
+    index: Int[Tensor, "window query"] | None = None  # into `short`; -1: as usual, None: all are
 
-    def of(self, queries: slice) -> Float[Tensor, "rows query group near"]:
-        """Of some queries in every window, or in one that stands for all."""
-        if self.index is None:
-            return self.table[None, queries]
-        return self.table[self.index[:, queries]]
+    def of(self, queries: slice, groups: int) -> Float[Tensor, "rows query group near"]:
+        """The first fits' of some queries in every window, or in one that stands for all."""
+        usual = self.usual[:, queries, :groups]
+        if self.index is None or self.short is None:
+            return usual
+        index = self.index[:, queries]
+        result = usual.expand(len(index), -1, -1, -1).clone()
+        mine = index >= 0
+        result[mine] = self.short[:, :groups][index[mine]]
+        return result
 
 
 @dataclass(frozen=True)
@@ -81,30 +87,33 @@ class Stencil:
         `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
         """
         if known is None:
-            return Weights(self.weight[0])
+            return Weights(self.weight)
         if bool((known == known[:1]).all()) if alike is None else alike:
             known = known[:1]
         usable = (self.usable & known[:, self.index]).flatten(0, 1)  # of all windows and queries
-        queries, shape = len(self.index), (len(known), -1)
-        every = torch.arange(len(usable), device=self.index.device)
+        every, shape = torch.arange(len(usable), device=self.index.device), (len(known), -1)
         if usable.device.type != "cpu":  # a GPU is not asked who misses a neighbour
-            solved = self._solved(every, usable)
-            return Weights(solved, every.view(shape))
-        index = every % queries
-        short = torch.nonzero((usable != self.usable[index]).any(-1))[:, 0]
+            return Weights(self._solved(every, usable).unflatten(0, shape))
+        query = every % len(self.index)
+        missing = torch.nonzero((usable != self.usable[query]).any(-1))[:, 0]
         bit = 2 ** torch.arange(usable.shape[-1])
-        pattern = 2 * bit[-1] * index[short] + (usable[short] * bit).sum(-1)
+        pattern = 2 * bit[-1] * query[missing] + (usable[missing] * bit).sum(-1)
         kinds, which = torch.unique(pattern, return_inverse=True)
-        one = short.new_empty(len(kinds)).scatter_(0, which, short)  # that stands for its kind
-        index[short] = queries + which
-        return Weights(torch.cat([self.weight[0], self._solved(one, usable)]), index.view(shape))
+        one = missing.new_empty(len(kinds)).scatter_(0, which, missing)  # stands for its kind
+        index = torch.full_like(every, -1)
+        index[missing] = which
+        return Weights(self.weight, self._solved(one, usable), index.view(shape))
 
     def _solved(
         self, chosen: Int[Tensor, " chosen"], usable: Bool[Tensor, "every near"]
     ) -> Float[Tensor, "chosen group near"]:
         """The weights of some windows' queries."""
-        offset = self.offset[chosen % len(self.index)]
-        return fit_weights(offset, usable[None, chosen], self.texture)[0].to(self.weight.dtype)
+        parts = []
+        for some in chosen.split(FITTED):
+            offset = self.offset[some % len(self.index)]
+            solved = fit_weights(offset, usable[None, some], self.texture)[0]
+            parts.append(solved.to(self.weight.dtype))
+        return torch.cat(parts)
 
     @in_float32
     def apply(
@@ -122,7 +131,7 @@ class Stencil:
         for start in range(0, len(self.index), step):
             index = self.index[start : start + step]
             gathered = flat.index_select(0, index.flatten()).view(len(index), near, batch, -1)
-            chosen = weights.of(slice(start, start + step))[:, :, :groups]
+            chosen = weights.of(slice(start, start + step), groups)
             if len(chosen) == 1:  # the same neighbours for every window
                 fitted = (chosen[0] @ gathered.flatten(2)).unflatten(-1, (batch, -1))
                 fitted = fitted.transpose(1, 2)

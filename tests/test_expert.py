@@ -12,7 +12,7 @@ from references import randomise
 from torch.nn.functional import gelu
 
 from stonet.clock import SECOND, Clock
-from stonet.expert import Expert, Rows, Sight, corrected
+from stonet.expert import Expert, Sight, corrected
 from stonet.forecaster import masked_mae
 from stonet.model import STONetwork
 from stonet.regular import on_leads
@@ -177,11 +177,13 @@ def test_a_point_without_a_past_never_reads_its_own(kind: str) -> None:
         assert torch.equal(one.sight.time, two.sight.time)
 
 
-def test_rows_taken_and_joined_are_the_rows() -> None:
+def test_rows_that_are_taken_and_put_are_the_rows() -> None:
     model, windows = expert_alone("sphere")
     rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
     order = torch.randperm(len(rows))
-    again = Rows.joined([rows.part(order[:5]), rows.part(order[5:])]).part(order.argsort())
+    again = rows.room(len(rows))
+    for some in (order[:5], order[5:]):
+        again.put(some, rows.part(some))
     pairs = [(vars(part) | vars(part.sight)) for part in (rows, again)]
     for name in (*vars(rows), *vars(rows.sight)):
         assert name == "sight" or torch.equal(pairs[0][name], pairs[1][name]), name

@@ -181,7 +181,7 @@ def two_hours(seed: int, count: int, apart: float) -> Rows:
 
 
 @pytest.mark.parametrize("with_prior", [False, True])
-def test_the_best_choice_is_that_of_a_full_search_over_all_folds(with_prior: bool) -> None:
+def test_the_best_choice_over_all_folds_is_here_that_of_a_full_search(with_prior: bool) -> None:
     folds = [
         (two_hours(1, 8, 0.1), two_hours(2, 50, 0.1)),
         (two_hours(3, 30, 0.5), two_hours(4, 20, 0.5)),

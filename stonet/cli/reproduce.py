@@ -94,7 +94,9 @@ def _cells(
             tasks = [name for name in tasks if at_hand(name)]
         rows, many = _names(models), seeds or effort.seeds_of(experiment)
         found[experiment] = EXPERIMENTS[experiment].cells(tasks, rows, many, effort)
-    say(f"{sum(map(len, found.values()))} cells, {effort.training} each.", quiet)
+    every = [cell for cells in found.values() for cell in cells]
+    budgets = dict.fromkeys(str(cell.training) for cell in every)
+    say(f"{len(every)} cells, {' or '.join(budgets)} each.", quiet)
     return found
 
 

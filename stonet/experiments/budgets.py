@@ -111,7 +111,6 @@ EFFORTS = {
         ablated=("temperature-uk", "wave"),
         seeds=1,
         training=Budget(minutes=2.0),
-        fixed=Budget(epochs=10, steps=80, schooling=1600),
         settings=("read.points=120",),
     ),
     "full": Effort(

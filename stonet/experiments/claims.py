@@ -6,6 +6,7 @@ holds partly where at least half do, and does not hold otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -184,10 +185,11 @@ def _of_parts(tables: Tables, few: int) -> list[Claim]:
         for value in FACTORS[SEED]
         for change in _factor(tables["ablation"], "seed", value).values()
     ]
-    chance = max(seeds, default=0.0)
-    few_steps = (
-        " The operator takes few steps, after the schooling; another seed of the same network "
-        f"changes the error by up to {chance:.1f} %."
+    chance = max(seeds, default=math.inf)
+    few_steps = " The operator takes few steps, after the schooling; " + (
+        f"another seed of the same network changes the error by up to {chance:.1f} %."
+        if seeds
+        else "what another seed does was not measured."
     )
     return [
         Claim(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
@@ -58,7 +57,11 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
         loaded = [store.load(cell) for cell in cells]
         found[name], asked[name] = [result for result in loaded if result], len(cells)
     tables = {name: EXPERIMENTS[name].table(results) for name, results in found.items()}
-    tables["longer"] = _longer(store, "comparison", LONGER)
+    longer = {
+        name: _longer(store, name, rows)
+        for name, rows in (("comparison", LONGER), ("ablation", PARTS))
+    }
+    tables["longer"] = EXPERIMENTS["comparison"].table(longer["comparison"])
     claims = claims_of(tables, effort.tasks, len(effort.ablated))
     text = ["# Results", "", INTRO, ""]
     text += _about(found, asked, effort)
@@ -72,8 +75,9 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
             text += CHAPTERS[name](tables[name], found[name], list(effort.tasks))
             text += _figures(name, found[name])
         if name == "comparison" and tables["longer"]:
-            ablated = _longer(store, "ablation", PARTS)
-            text += on_longer(tables["longer"], ablated, EFFORTS[LONG])
+            ablated = EXPERIMENTS["ablation"].table(longer["ablation"])
+            made = _made([result for some in longer.values() for result in some])
+            text += on_longer(tables["longer"], ablated, EFFORTS[LONG], made)
     return "\n".join(text).rstrip() + "\n"
 
 
@@ -93,11 +97,19 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     return [target, *sorted((docs / "figures").glob("results-*.png"))]
 
 
-def _longer(store: Store, name: str, rows: Sequence[str]) -> list[dict[str, Any]]:
+def _longer(store: Store, name: str, rows: Sequence[str]) -> list[Result]:
     """What is known of these rows with more time."""
     effort, experiment = EFFORTS[LONG], EXPERIMENTS[name]
     cells = experiment.cells(effort.datasets_of(name), rows, effort.seeds_of(name), effort)
-    return experiment.table([result for cell in cells if (result := store.load(cell))])
+    return [result for cell in cells if (result := store.load(cell))]
+
+
+def _made(results: Sequence[Result]) -> str:
+    """At which commits, and how many of them by other code than today's."""
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(r.commit for r in results))
+    old = sum(result.code != result.cell.code for result in results)
+    text = f"{len(results)} cells, computed at {commits}"
+    return text + (f"; **{old} of them by other code than today's**." if old else ".")
 
 
 def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort) -> list[str]:
@@ -106,8 +118,8 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     there, total = len(results), sum(asked.values())
     text = [
         f"Budget `{effort.name}`: {effort.training} for each training on one thread, at most "
-        f"{_points(effort)} points, {effort.seeds} seeds in the comparison and one elsewhere. "
-        + TASKS,
+        f"{_points(effort)} points, {effort.seeds} seeds in the comparison and one elsewhere; "
+        "ablations have a number of steps instead. " + TASKS,
         "",
         *grid(
             ["task", "data", "stands for the paper's", "errors in"],

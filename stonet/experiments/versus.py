@@ -17,8 +17,8 @@ OURS = comparison.OURS
 LONGER = (OURS, "rivals", "floors")  # rows that are asked for with more time
 TOOK = (
     "Steps, and seconds of the training with closed forms, schooling and validation. Minutes "
-    "become whole rounds of steps between looks at the validation part: slow models lose up to "
-    "half of their time to that, and a busy machine adds to it. Rivals look back 12 steps and know "
+    "become steps by timing some of them first, while the machine's other core works as well: what "
+    "they really took differs by up to a third. Rivals look back 12 steps and know "
     "the phases of day and year; STONet, the linear base and `daily` look back a day where that is "
     "13 to 48 steps, and know the sun. STONet's settings were chosen on these tasks "
     "([decisions](decisions.md)), the rivals' are published ones."
@@ -75,13 +75,15 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
     return text + grid(["task", "MAE at the five worst points (latitude, longitude or x, y)"], rows)
 
 
-def on_longer(lines: Sequence[Line], ablated: Sequence[Line], effort: Effort) -> list[str]:
-    """The same models with more time, and STONet without its expert."""
+def on_longer(
+    lines: Sequence[Line], ablated: Sequence[Line], effort: Effort, made: str
+) -> list[str]:
+    """The same models with more time, and STONet without its expert; `made` says by which code."""
     by = {(line["dataset"], line["model"]): line for line in lines}
     tasks = list(effort.tasks)
     command = f"`stonet reproduce comparison --budget {effort.name} --models {','.join(LONGER)}`"
     text = ["### With more time", ""]
-    text += [f"{command}: {effort.training} for each training, one seed. Test MAE:", ""]
+    text += [f"{command}: {effort.training} for each training, one seed. {made} Test MAE:", ""]
     text += _ranked(by, tasks, "mae")
     text += ["Steps that were taken in that time; STONet's school comes before its:", ""]
     steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*RIVALS, OURS)}
