@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
+from stonet import comparison
 from stonet import school as school_module
 from stonet.clock import SECOND
 from stonet.expert import Expert, Rows
 from stonet.field import Field
 from stonet.model import STONetwork
+from stonet.run import Run
 from stonet.school import School, _error
 from stonet.task import Task
+from stonet.training import Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -287,3 +291,31 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
     assert (expert(rows.sight)[:, 1:] != 0).any() == helps
     own = replace(rows.sight, has_past=torch.ones_like(rows.sight.has_past))
     assert (expert(own)[:, 1:] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "wanted"),
+    [
+        (20.0, 5000, (250, 20.0)),  # as many as fit, beside the fifty that are counted before
+        (1e3, 5000, (1600, 155.0)),  # as many as are wanted
+        (1e3, 400, (400, 35.0)),  # as many as the data give, and no time for more
+        (1e3, 30, (30, 0.0)),
+        (-5.0, 5000, (50, 0.0)),
+    ],
+)
+def test_schooling_is_booked_as_far_as_time_and_data_allow(
+    task: Task, seconds: float, limit: int, wanted: tuple[int, float], monkeypatch
+) -> None:
+    """If it takes a second, and a tenth for each step."""
+    clock, trainer = [0.0], Trainer(Run.untrained(task), task)
+
+    def school(steps: int) -> SimpleNamespace:
+        taken = min(steps, limit)
+        return SimpleNamespace(
+            steps=taken, limit=limit, teach=lambda judges: clock.append(clock[-1] + 1 + 0.1 * taken)
+        )
+
+    monkeypatch.setattr(trainer, "school", school)
+    monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[-1])
+    steps, taking = comparison._schooling(trainer, 1600, seconds)
+    assert steps == pytest.approx(wanted[0], abs=1) and taking == pytest.approx(wanted[1], abs=0.11)

@@ -254,14 +254,17 @@ def _whole(lines: Sequence[Line], needed: set[str]) -> list[Line]:
 
 
 def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
-    """How many rivals stand on the base on each task, and whether these are all everywhere."""
+    """Which rivals on the base are missing or of other code, and whether none is."""
+    based = [line for line in lines if line["model"].endswith("+base")]
+    old = sorted({commit for line in based for commit in line.get("stale", ())})
+    made = f" Rivals on the base are of other code than today's ({', '.join(old)})." if old else ""
     found = {line["dataset"]: 0 for line in lines}
     for line in lines:
         found[line["dataset"]] += line["model"].endswith("+base") and line["mae"] is not None
     if min(found.values(), default=0) == len(RIVALS):
-        return "", True
+        return made, not old
     told = ", ".join(f"{task} {count}" for task, count in found.items())
-    return f" Of {len(RIVALS)} rivals there are on the base: {told}.", False
+    return f" Of {len(RIVALS)} rivals there are on the base: {told}.{made}", False
 
 
 def _main(lines: Sequence[Line]) -> list[Line]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.budgets import EFFORTS, Effort
-from stonet.experiments.cells import Result
+from stonet.experiments.cells import Cell, Result
 from stonet.experiments.chapters import CHAPTERS
 from stonet.experiments.claims import claims_of
 from stonet.experiments.markdown import DASH, grid
@@ -54,8 +55,7 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
     found, asked = {}, {}
     for name, experiment in EXPERIMENTS.items():
         cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
-        loaded = [store.load(cell) for cell in cells]
-        found[name], asked[name] = [result for result in loaded if result], len(cells)
+        found[name], asked[name] = _load(store, cells), len(cells)
     tables = {name: EXPERIMENTS[name].table(results) for name, results in found.items()}
     longer = {
         name: _longer(store, name, rows)
@@ -88,7 +88,7 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     store, effort = Store(folder), EFFORTS[PUBLISHED]
     for name, experiment in EXPERIMENTS.items():
         cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
-        results = [result for cell in cells if (result := store.load(cell))]
+        results = _load(store, cells)
         if experiment.table(results):
             (docs / "figures").mkdir(parents=True, exist_ok=True)
             experiment.figure(results, docs / "figures" / f"results-{name}.png")
@@ -101,13 +101,19 @@ def _longer(store: Store, name: str, rows: Sequence[str]) -> list[Result]:
     """What is known of these rows with more time."""
     effort, experiment = EFFORTS[LONG], EXPERIMENTS[name]
     cells = experiment.cells(effort.datasets_of(name), rows, effort.seeds_of(name), effort)
-    return [result for cell in cells if (result := store.load(cell))]
+    return _load(store, cells)
+
+
+def _load(store: Store, cells: Sequence[Cell]) -> list[Result]:
+    """Those that are there; stale are here those that other code than today's made."""
+    found = [result for cell in cells if (result := store.load(cell))]
+    return [replace(result, stale=result.code != result.cell.code) for result in found]
 
 
 def _made(results: Sequence[Result]) -> str:
     """At which commits, and how many of them by other code than today's."""
     commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(r.commit for r in results))
-    old = sum(result.code != result.cell.code for result in results)
+    old = sum(result.stale for result in results)
     text = f"{len(results)} cells, computed at {commits}"
     return text + (f"; **{old} of them by other code than today's**." if old else ".")
 
@@ -131,7 +137,7 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     ]
     if there < total:
         text += [f"**{total - there} of {total} cells are not computed yet**; dashes below.", ""]
-    old = [r for r in results if r.code != r.cell.code]
+    old = [result for result in results if result.stale]
     if old:
         made = ", ".join(sorted({f"{r.cell.experiment} {r.cell.label}" for r in old})[:MOST])
         text += [f"**{len(old)} cells were computed by other code than today's**: {made}.", ""]

@@ -17,8 +17,8 @@ OURS = comparison.OURS
 LONGER = (OURS, "rivals", "floors")  # rows that are asked for with more time
 TOOK = (
     "Steps, and seconds of the training with closed forms, schooling and validation. Minutes "
-    "become steps by timing some of them first, while the machine's other core works as well: what "
-    "they really took differs by up to a third. Rivals look back 12 steps and know "
+    "become steps by timing some of them first, while the machine's other core works as well, so "
+    "that what they really take differs. Rivals look back 12 steps and know "
     "the phases of day and year; STONet, the linear base and `daily` look back a day where that is "
     "13 to 48 steps, and know the sun. STONet's settings were chosen on these tasks "
     "([decisions](decisions.md)), the rivals' are published ones."
