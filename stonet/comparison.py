@@ -33,10 +33,10 @@ from stonet.training import Progress, Trainer
 from stonet.zoo import MODELS
 
 PROBE = 8  # steps that are timed
-JUDGED = 20  # times at most in a budget of minutes that the validation error is looked at
+FEWEST, JUDGED = 2, 20  # times in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
 SCHOOLING = 0.85  # share at most, of what the closed forms leave, for the expert's schooling
-TAUGHT, LONGER = 50, 350  # of its steps that are timed: what lies between tells a step's time
+TAUGHT, LONGER = 60, 360  # of its steps that are timed: what lies between tells a step's time
 
 
 @dataclass(frozen=True)
@@ -217,17 +217,25 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     if not clock.steps:  # nothing to train
         return _trained(task.config, epochs=0)
     seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
+    look, step = clock.judged[-1], clock.per_step
     schooling, taking = _schooling(trainer, task.config.train.schooling, SCHOOLING * seconds)
     seconds -= taking
-    looks = int(min(max(JUDGING * seconds / clock.judged[-1], 2), JUDGED))
-    steps = max(looks, int((seconds - looks * clock.judged[-1]) / clock.per_step))
-    whole = trainer.feed.whole
-    each = min(whole, steps // looks)  # rounded down: a slow model loses less than one look's steps
-    found = {"epochs": max(1, steps // each), "steps": each, "schooling": schooling}
+    most = int(min(max(JUDGING * seconds / look, FEWEST), JUDGED))
+    steps = int((seconds - most * look) / step)
+    found = {"epochs": 0, "steps": 1, "schooling": schooling}  # for what has been to school
+    if steps >= most or not trainer.model.schooled():
+        steps = max(steps, most)
+        each = min(trainer.feed.whole, steps // _looks(steps, most))
+        found |= {"epochs": steps // each, "steps": each}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
     return _trained(task.config, **found)
+
+
+def _looks(steps: int, most: int) -> int:
+    """How many looks to take, so that the fewest steps are left over."""
+    return max(range(FEWEST, most + 1), key=lambda looks: (steps // looks * looks, looks))
 
 
 def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]:

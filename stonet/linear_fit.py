@@ -8,7 +8,9 @@ counts as noise, and the newest value, where it is missing, as the one before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +27,11 @@ from stonet.texture import Texture, find_texture
 from stonet.windows import Batch, Windows, in_batches
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
+JUDGING = 4  # times fewer judge them
 FIRST_ROWS = 60_000  # of the rounds before the last one, where gaps are filled
 AT_ONCE = 8_192  # that are made at a time
+VARIED = 1_024  # windows that points must be seen in; or else few points at a time are
+RUN, RUNS = 16, 16  # in so many windows, of which some follow each other and share their frames
 WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
@@ -49,13 +54,15 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
     few = train.draw(64)
     filled = [few.inputs(i).gaps(base.clock.past) for i in in_batches(few, 8)]
     base.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
-    half = torch.empty(len(nodes), dtype=torch.bool)
-    half[curve_order(nodes).copy()] = torch.arange(len(nodes)) % 2 == 0  # each among the other
+    order = curve_order(nodes)
     rounds = FILLS if _has_gaps(train) else 1
     for number in range(rounds):
         most = MAX_ROWS if number == rounds - 1 else FIRST_ROWS
         fill = rounds > 1
-        sums = [_moments(base, part, stencil, half, fill, most) for part in (train, validation)]
+        sums = [
+            _moments(base, part, stencil, order, fill, rows)
+            for part, rows in ((train, most), (validation, most // JUDGING))
+        ]
         if any(part.count.sum() for part in sums[0]):
             _solve(base, sums[0], sums[1], _noise(base, sums[0][0] + sums[0][1], stencil))
 
@@ -150,11 +157,51 @@ def _has_gaps(windows: Windows) -> bool:
     return whole < ENOUGH * some
 
 
+class _Patch(NamedTuple):
+    """Some windows at some points, and what is seen there."""
+
+    chosen: Int64[np.ndarray, " window"]
+    inputs: Windows  # at the nodes that are seen
+    targets: Windows  # at the points
+    stencil: Stencil
+    half: Bool[Tensor, " point"]
+
+
+def _patches(
+    windows: Windows, stencil: Stencil, order: Int64[np.ndarray, " node"], rows: int
+) -> Iterator[_Patch]:
+    """So many rows: all points, if that leaves windows enough; or neighbours, in windows of theirs.
+
+    A thousand points in a hundred windows would have seen next to no weather.
+    """
+    half = torch.empty(len(order), dtype=torch.bool)
+    half[order.copy()] = torch.arange(len(order)) % 2 == 0  # each among the other half's
+    if len(order) * min(VARIED, len(windows)) <= rows:
+        chosen = _drawn(len(windows), rows // len(order))
+        yield _Patch(chosen, windows, windows, stencil, half)
+        return
+    count = min(RUN * RUNS, len(windows))
+    size = min(AT_ONCE // count, len(order))
+    starts = np.linspace(0, len(order) - size, max(1, rows // (count * size))).round()
+    for number, start in enumerate(starts.astype(np.int64)):
+        points = np.sort(order[start : start + size])
+        local, near = stencil.take(torch.from_numpy(points)).around()
+        chosen = _drawn(len(windows), count, number, RUN)
+        yield _Patch(chosen, windows.take(near), windows.take(points), local, half[points])
+
+
+def _drawn(count: int, most: int, seed: int = 0, run: int = 1) -> Int64[np.ndarray, " chosen"]:
+    """At random: an even spread may meet few hours of the day. Some in a row, if wanted."""
+    order = np.random.default_rng((most, seed)).permutation(math.ceil(count / run))
+    chosen = (run * order[:, None] + np.arange(run)).ravel()
+    return np.sort(chosen[chosen < count][:most])
+
+
 def _moments(
     base: LinearBase,
     windows: Windows,
     stencil: Stencil,
-    half: Bool[Tensor, " node"],
+    order: Int64[np.ndarray, " node"],
     fill: bool,
     most: int,
 ) -> Pair:
@@ -165,22 +212,40 @@ def _moments(
     columns, knots = base.block + base.columns, base.clock.horizon + 1
     result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
     rows = min(most, int(max(WORK / columns**2, 50 * columns)))
-    some = windows.draw(max(64, rows // len(half)))
-    for batch, now, target, mask in _regression_batches(some, max(1, AT_ONCE // len(half))):
-        look = base.look(batch, stencil)
-        y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
-        mask = mask & on_leads(batch.lead)[:, :, None, None]
-        seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
-        if fill:
-            usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
-            y = _filled(base, look, batch, y, seen)
-        else:  # whole rows only: one X'X serves every lead
-            usable = look.own & seen.flatten(2).all(-1)
-        for hour in torch.unique(batch.hour % base.hours).tolist():
-            at_hour = usable & (batch.hour % base.hours == hour)[:, None]
-            for part, chosen in zip(result, (at_hour & half, at_hour & ~half), strict=True):
-                part.add(hour, look.seen[chosen].numpy(), y[chosen].numpy())
+    done = 0
+    for patch in _patches(windows, stencil, order, rows):
+        size = max(1, AT_ONCE // len(patch.half))
+        for index in (patch.chosen[i : i + size] for i in range(0, len(patch.chosen), size)):
+            tell(min(done, rows), rows)
+            done += len(index) * len(patch.half)
+            _add(base, patch, index, fill, result)
     return result[0], result[1]
+
+
+def _add(
+    base: LinearBase,
+    patch: _Patch,
+    index: Int64[np.ndarray, " window"],
+    fill: bool,
+    result: tuple[Moments, ...],
+) -> None:
+    """The rows of some windows."""
+    batch = patch.inputs.inputs(index)
+    now = patch.targets.at(patch.targets.starts[index] + base.clock.past - 1)
+    target, mask = patch.targets.targets(index)
+    look = base.look(batch, patch.stencil)
+    y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
+    mask = mask & on_leads(batch.lead)[:, :, None, None]
+    seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
+    if fill:
+        usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
+        y = _filled(base, look, batch, y, seen)
+    else:  # whole rows only: one X'X serves every lead
+        usable = look.own & seen.flatten(2).all(-1)
+    for hour in torch.unique(batch.hour % base.hours).tolist():
+        at_hour = usable & (batch.hour % base.hours == hour)[:, None]
+        for part, chosen in zip(result, (at_hour & patch.half, at_hour & ~patch.half), strict=True):
+            part.add(hour, look.seen[chosen].numpy(), y[chosen].numpy())
 
 
 def _filled(
@@ -198,17 +263,3 @@ def _filled(
     ).transpose(1, 2)
     error = torch.where(seen.any(2, keepdim=True), error, 0.0)
     return torch.where(seen, y, expected + error)
-
-
-def _regression_batches(
-    windows: Windows, size: int
-) -> Iterator[tuple[Batch, tuple[Tensor, Tensor], Tensor, Tensor]]:
-    """Some windows at a time, with the values at the issue time and after it."""
-    for start in range(0, len(windows), size):
-        tell(start, len(windows))
-        index = np.arange(start, min(start + size, len(windows)))
-        yield (
-            windows.inputs(index),
-            windows.at(windows.starts[index] + windows.clock.past - 1),
-            *windows.targets(index),
-        )

@@ -13,7 +13,7 @@ from torch import Tensor
 from stonet.errors import DataError
 from stonet.field import Field
 
-BLOCK = 2**24  # values looked at together
+BLOCK = 2**20  # values looked at together
 STICKY = 0.005  # share of all values that lie on their extreme where this is a bound
 FEWEST = 10  # and how many at least: the least of a hundred values is no bound
 
@@ -128,7 +128,8 @@ def _blocks(
     fields: Sequence[Field], points: Int64[np.ndarray, " point"] | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Values and where they were observed, a stretch of time after another."""
-    chosen = slice(None) if points is None else points
+    every = points is None or np.array_equal(points, np.arange(fields[0].values.shape[1]))
+    chosen = slice(None) if every else points
     for field in fields:
         length = max(1, BLOCK // max(1, field.values[0].size))
         for start in range(0, len(field.times), length):

@@ -73,6 +73,18 @@ class Stencil:
             None if self.place is None else self.place.to(device, dtype),
         )
 
+    def take(self, queries: Int64[Tensor, " chosen"]) -> Stencil:
+        """Of these queries alone."""
+        return replace(
+            self,
+            index=self.index[queries],
+            offset=self.offset[queries],
+            usable=self.usable[queries],
+            weight=self.weight[:, queries],
+            own=self.own[queries],
+            place=None if self.place is None else self.place[queries],
+        )
+
     def around(self) -> tuple[Stencil, Int64[np.ndarray, " node"]]:
         """The same for those nodes alone that are seen, and which these are; queries are nodes."""
         every = torch.cat([self.index, self.own[:, None]], dim=1)

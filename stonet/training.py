@@ -36,6 +36,7 @@ from stonet.windows import in_batches
 LATE = 20  # steps after which a GPU is asked how they went; a processor knows at once
 GENTLE = 0.1  # of the learning rate, for what has been to school
 MAX_BAD_STEPS = 3  # non-finite losses in a row before giving up
+LOOKED_AT, FEWEST = 2**16, 8  # points of all windows that a look takes in; windows at least
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Trainer:
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
         self.judges = task.windows("validation", task.stride).thin(self.config.validation_windows)
+        enough = max(FEWEST, LOOKED_AT // len(self.nodes))
+        self.looked_at = self.judges.thin(enough)  # again and again: fewer where points are many
         self._check_windows()
         self.tiles = Tiles(self.model, self.nodes, self.config.tile)
         self.feed = Feed(self.windows, self.tiles, self.config, self.device)
@@ -223,8 +226,9 @@ class Trainer:
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number in range(len(self.tiles)):
             tile = self.tiles[number]
-            for chosen in in_batches(self.judges, self.config.batch)[crew.rank() :: crew.size()]:
-                batch, target, mask = on_tile(self.judges, chosen, tile)
+            batches = in_batches(self.looked_at, self.config.batch)
+            for chosen in batches[crew.rank() :: crew.size()]:
+                batch, target, mask = on_tile(self.looked_at, chosen, tile)
                 forecast = self.model(batch.to(self.device), tile.scene).forecast
                 forecast = self.run.scaler.clip(forecast)
                 truth, seen = target.to(self.device), mask.to(self.device)
@@ -266,9 +270,8 @@ class Trainer:
                 f"{crew.size()} processes cannot share batches of {shared} windows. "
                 "Start fewer, raise train.batch or give more data."
             )
-        if not any(
-            self.judges.targets(few)[1].any() for few in in_batches(self.judges, self.config.batch)
-        ):
+        judges = self.looked_at
+        if not any(judges.targets(few)[1].any() for few in in_batches(judges, self.config.batch)):
             raise DataError(
                 "No value was observed in the validation part: when to stop cannot be told. "
                 "Choose other shares with data.split, or give data with fewer gaps."

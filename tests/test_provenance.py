@@ -102,6 +102,15 @@ def test_the_steps_of_a_budget_are_remembered_for_the_code_that_found_them(monke
     monkeypatch.setattr(comparison, "code_hash", lambda *roots: asked.extend(roots) or "")
     comparison._fingerprint(small_task(small_field("plane")), 1.0)
     used = reached(*asked)
-    for name in ("PROBE", "JUDGED", "JUDGING", "SCHOOLING", "TAUGHT", "LONGER", "_schooling"):
+    for name in (
+        "PROBE",
+        "JUDGED",
+        "JUDGING",
+        "SCHOOLING",
+        "TAUGHT",
+        "LONGER",
+        "_schooling",
+        "_looks",
+    ):
         assert ("stonet.comparison", name) in used
     assert {("stonet.training", "Trainer"), ("stonet.model", "STONetwork")} <= used

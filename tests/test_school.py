@@ -296,11 +296,11 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
 @pytest.mark.parametrize(
     ("seconds", "limit", "wanted"),
     [
-        (20.0, 5000, (250, 20.0)),  # as many as fit, beside the fifty that are counted before
-        (1e3, 5000, (1600, 155.0)),  # as many as are wanted
-        (1e3, 400, (400, 35.0)),  # as many as the data give, and no time for more
+        (20.0, 5000, (260, 20.0)),  # as many as fit, beside the sixty that are counted before
+        (1e3, 5000, (1600, 154.0)),  # as many as are wanted
+        (1e3, 400, (400, 34.0)),  # as many as the data give, and no time for more
         (1e3, 30, (30, 0.0)),
-        (-5.0, 5000, (50, 0.0)),
+        (-5.0, 5000, (60, 0.0)),
     ],
 )
 def test_schooling_is_booked_as_far_as_time_and_data_allow(
