@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from stonet import crew
 from stonet.cf import replacing
 from stonet.config import Config, make_config
 from stonet.errors import UsageError
@@ -180,6 +181,23 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
         schooling=task.config.train.schooling,
     )
     return Trained(run, task, row)
+
+
+def task_for(dataset: Dataset, config: Config, minutes: float) -> Task:
+    """What can be learned in so many minutes: a few steps are timed first, once on this machine."""
+    check_minutes(minutes)
+    return Task.of(dataset, _for_minutes(Task.of(dataset, config), minutes))
+
+
+def check_minutes(minutes: float) -> None:
+    """Refuse what is no length of a training, or not for all of its processes."""
+    if not 0 < minutes < math.inf:
+        raise UsageError(f"A training of {minutes:g} minutes; expected a number above 0.")
+    if crew.size() > 1:
+        raise UsageError(
+            "A training in minutes is for one process: each would count other steps. "
+            "Set train.epochs, train.steps and train.schooling instead."
+        )
 
 
 class Stopwatch:

@@ -48,7 +48,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 @contextmanager
 def training_bar(quiet: bool) -> Iterator[Watcher]:
-    """A bar that follows training: the base, then loss, best validation, time to go."""
+    """A bar that follows training: base and expert, then loss, best validation, time to go."""
     columns = (
         TextColumn("training"),
         BarColumn(bar_width=16),
@@ -71,7 +71,7 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
             show(event.step, total, note, "steps")
 
         def tell(done: int, total: int) -> None:
-            show(done, total, "linear base", "windows")
+            show(done, total, "base and expert", "")
 
         with watched(tell):
             yield watch

@@ -12,6 +12,7 @@ import numpy as np
 
 from stonet import crew
 from stonet.checkpoint import RunFolder
+from stonet.comparison import check_minutes, task_for
 from stonet.config import Config, load_config, make_config
 from stonet.errors import UsageError
 from stonet.evaluation import check_same_kind, evaluate
@@ -76,12 +77,18 @@ class STONet:
         folder: str | Path | None = None,
         resume: bool = False,
         watch: Watcher = lambda progress: None,
+        minutes: float | None = None,
     ) -> STONet:
         """Learn from a Field, a Dataset or anything that `stonet.read` reads, anew each time.
 
-        With a folder, save the run there.
+        With a folder, save the run there; with minutes, take as many steps as fit into them.
         """
-        task = Task.of(as_dataset(data, self.config), self.config)
+        if minutes is not None:  # what is refused must not wait for the timing
+            check_minutes(minutes)
+            if folder is not None and not resume:
+                check_empty(RunFolder(folder))
+        dataset, config = as_dataset(data, self.config), self.config
+        task = Task.of(dataset, config) if minutes is None else task_for(dataset, config, minutes)
         self._run, self.state = fit_run(task, folder, resume, watch)
         return self
 
@@ -187,14 +194,20 @@ def fit_run(
         return run, trainer.fit(None, resume, watch)
     place = RunFolder(folder)
     with place.lock():
-        if not (resume or replace_run) and (place.files or next(place.states(), None)):
-            raise UsageError(
-                f"'{folder}' holds a run already, finished or interrupted. Choose another folder, "
-                "or go on where it stopped with --resume (in Python: resume=True)."
-            )
+        if not (resume or replace_run):
+            check_empty(place)
         state = trainer.fit(place, resume, watch)
         place.publish(run.files(summary(state)))
     return run, state
+
+
+def check_empty(place: RunFolder) -> None:
+    """Refuse a folder that holds a run."""
+    if place.files or next(place.states(), None):
+        raise UsageError(
+            f"'{place.path}' holds a run already, finished or interrupted. Choose another folder, "
+            "or go on where it stopped with --resume (in Python: resume=True)."
+        )
 
 
 def summary(state: State) -> Mapping[str, Any]:

@@ -116,6 +116,19 @@ def test_fit_tells_machines_how_it_went(place: Path, stonet: Shell) -> None:
         assert Path("run", name).read_bytes() == (place / "run" / name).read_bytes()
 
 
+def test_minutes_decide_the_steps_and_a_run_that_is_there_is_refused_before_they_are_timed(
+    place: Path, stonet: Shell
+) -> None:
+    stonet.patch.setenv("XDG_CACHE_HOME", str(Path("cache").resolve()))
+    words = ("fit", place / "data.nc", "-o", "run", "--preset", "tiny", "--minutes", "0.02")
+    told = json.loads(stonet(*words, "--json").out)
+    train = told["config"]["train"]
+    assert told["steps"] == train["epochs"] * train["steps"]
+    shutil.rmtree("cache")
+    assert "holds a run already" in stonet.refused(*words)
+    assert not Path("cache").exists()
+
+
 def test_options_override_settings_which_override_the_file_and_the_preset(
     place: Path, stonet: Shell
 ) -> None:
@@ -207,6 +220,8 @@ def bad_data() -> None:
         (["DATA", "--model", "stone"], r"Unknown model 'stone'.*Did you mean 'stonet'"),
         (["DATA", "--config", "no.toml"], r"No configuration file 'no\.toml'"),
         (["DATA", "--set", "data.horizon=90min"], r"no whole number of the data's steps"),
+        (["DATA", "--minutes", "0"], r"training of 0 minutes; expected a number above 0"),
+        (["DATA", "--minutes", "1", "--devices", "2"], r"--minutes is for one process"),
     ],
 )
 def test_fit_refuses_what_is_wrong_and_makes_nothing(

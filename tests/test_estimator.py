@@ -57,6 +57,21 @@ def test_each_fit_starts_anew(fitted: tuple[STONet, Path]) -> None:
     np.testing.assert_array_equal(forecasts[1].values, fitted[0].predict(field).values)
 
 
+def test_minutes_become_steps_once_and_then_the_same_ones_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    runs = [estimator().fit(small_field(), minutes=0.03).run for _ in range(2)]
+    assert runs[0].config == runs[1].config
+    assert runs[0].config.train.steps is not None
+    before, after = (run.model.state_dict() for run in runs)
+    assert all(before[name].equal(after[name]) for name in before)
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_length_of_a_training_is_refused(minutes: float) -> None:
+    with pytest.raises(UsageError, match="expected a number above 0"):
+        estimator().fit(small_field(), minutes=minutes)
+
+
 def test_the_score_is_the_skill_over_persistence_of_the_records(
     fitted: tuple[STONet, Path],
 ) -> None:

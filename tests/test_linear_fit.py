@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import test_linear
 import torch
 from test_linear import CLOCK, DAILY, POINTS, answer, asked, fitted, noise, single, windows
 
+from stonet import linear_fit
 from stonet.geometry import Points, curve_order
 from stonet.linear import TORN, LinearBase
 from stonet.linear_fit import fit_linear
@@ -33,6 +35,44 @@ def test_a_field_that_is_linear_in_its_past_is_forecast_exactly() -> None:
     np.testing.assert_allclose(future, u(np.arange(66, 70)[:, None, None]), atol=1e-4)
     persistence = np.abs(u(t[65]) - future.numpy()).mean()
     assert persistence > 0.3  # so that it was worth forecasting
+
+
+def test_where_points_are_many_some_of_them_tell_enough(monkeypatch) -> None:
+    """A plane that tilts to and fro: what holds at half of the points holds at all of them."""
+    t, many = np.arange(80)[:, None, None], Points(np.random.default_rng(0).uniform(0, 1, (300, 2)))
+    monkeypatch.setattr(test_linear, "POINTS", many)
+    monkeypatch.setattr(linear_fit, "MAX_ROWS", 3000)
+    x, y = many.coordinates.T[:, None, :, None]
+    u = np.sin(0.5 * t) + 2 * x * np.sin(0.5 * t + 1) - y * np.cos(0.5 * t)
+    train, base = windows(u[:60]), LinearBase(CLOCK, 1)
+    fit_linear(base, train, windows(u[60:]), many)
+    stencil = make_stencil(many, many, base.texture)
+    (patch,) = linear_fit._patches(train, stencil, curve_order(many), 3000)
+    assert len(patch.half) < 200 and len(patch.chosen) == len(train)
+    future = answer(base, asked(u[60:66], [1, 2, 3, 4]), many, many)
+    np.testing.assert_allclose(future, u[66:70], atol=1e-4)
+
+
+def test_the_rows_of_a_patch_are_those_of_whole_frames(monkeypatch) -> None:
+    """And patches spread over the points, in runs of windows that others do not see."""
+    many = Points(np.random.default_rng(0).uniform(0, 1, (300, 2)))
+    monkeypatch.setattr(test_linear, "POINTS", many)
+    train, base = windows(noise(500, 300, 1)), LinearBase(CLOCK, 1)
+    stencil = single(make_stencil(many, many, base.texture))
+    patches = list(linear_fit._patches(train, stencil, curve_order(many), 30_000))
+    seen: list[int] = []
+    for patch in patches:
+        whole = base.look(train.inputs(patch.chosen), stencil)
+        near = base.look(patch.inputs.inputs(patch.chosen), patch.stencil)
+        points = patch.targets.nodes
+        assert points is not None
+        torch.testing.assert_close(near.seen, whole.seen[:, points], rtol=0, atol=1e-5)
+        assert abs(int(patch.half.sum()) - len(points) / 2) <= 1
+        steps = np.diff(patch.chosen)
+        assert (steps == 1).sum() >= len(steps) * (1 - 2 / linear_fit.RUN)
+        seen += points.tolist()
+    assert len(patches) == 3 and len(set(seen)) == len(seen) == 96
+    assert not np.array_equal(patches[0].chosen, patches[1].chosen)
 
 
 def test_points_without_a_past_are_forecast_from_their_neighbours() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -319,3 +320,24 @@ def test_schooling_is_booked_as_far_as_time_and_data_allow(
     monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[-1])
     steps, taking = comparison._schooling(trainer, 1600, seconds)
     assert steps == pytest.approx(wanted[0], abs=1) and taking == pytest.approx(wanted[1], abs=0.11)
+
+
+def test_looks_divide_the_steps_as_well_as_any() -> None:
+    for steps, most in itertools.product(range(2, 200), range(2, 21)):
+        looks, every = comparison._looks(steps, most), range(2, most + 1)
+        assert looks in every
+        assert steps // looks * looks == max(steps // n * n for n in every)
+
+
+@pytest.mark.parametrize(("model", "trains"), [("stonet", False), ("gcgru", True)])
+def test_where_time_is_short_the_expert_comes_before_the_operator(
+    task: Task, model: str, trains: bool, tmp_path, monkeypatch
+) -> None:
+    """A rival has nothing else than its steps, and takes the fewest that can be judged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = Task.of(task.dataset, task.config.model_copy(update={"model": model}))
+    found = comparison._for_minutes(asked, 1e-6).train
+    if trains:
+        assert found.epochs * found.steps == comparison.FEWEST
+    else:
+        assert found.epochs == 0 and 0 < found.schooling <= comparison.TAUGHT

@@ -242,6 +242,18 @@ def test_a_stencil_of_the_nodes_around_gives_the_same_fits() -> None:
     np.testing.assert_array_equal(near[small.own], chosen)
 
 
+@pytest.mark.parametrize("kind", ["plane", "sphere"])
+def test_some_queries_of_a_stencil_are_the_stencil_of_these_queries(kind) -> None:
+    places = scattered(80).coordinates * (1 if kind == "plane" else 20)
+    nodes, chosen = Points(places, kind), np.array([3, 70, 50])
+    some = make_stencil(nodes, nodes, FINE).take(torch.from_numpy(chosen))
+    made = make_stencil(nodes.take(chosen), nodes, FINE)
+    for name, value in vars(made).items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(getattr(some, name), value)
+    assert (some.place is None) == (kind == "plane")
+
+
 def test_places_are_unit_vectors_on_a_sphere_and_none_on_a_plane() -> None:
     places = cap(5, 20)
     np.testing.assert_array_equal(make_stencil(places, places, FINE).place, places.embedded)

@@ -23,6 +23,7 @@ from stonet.cli.common import (
 from stonet.errors import StonetError, UsageError
 
 if TYPE_CHECKING:
+    from stonet.config import Config
     from stonet.task import Task
 
 
@@ -53,6 +54,9 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
     ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train for about so long, instead of train.epochs.")
+    ] = None,
     devices: Annotated[
         int, typer.Option(min=1, help="Processes that share the work on this machine.")
     ] = 1,
@@ -63,50 +67,64 @@ def fit(
     from stonet import crew
     from stonet.launch import launch, launched, reporting
 
+    if devices > 1 and minutes is not None:
+        raise UsageError("--minutes is for one process. Leave --devices out, or set train.epochs.")
     if devices > 1 and not launched():
         if crew.size() > 1:
             raise UsageError("torchrun has started the processes already: leave --devices out.")
         launch(sys.argv[1:], devices)
         return
     with reporting():
-        _fit(data, out, preset, model, config, settings, seed, unseen, resume, read, as_json)
+        asked = (preset, config, settings, model, seed, unseen, read)
+        _fit(data, out, _asked(*asked), resume, minutes, as_json)
 
 
-def _fit(
-    data: str,
-    out: Path,
+def _asked(
     preset: str,
-    model: str | None,
     config: Path | None,
     settings: list[str] | None,
+    model: str | None,
     seed: int | None,
     unseen: float | None,
-    resume: bool,
     read: Reading,
-    as_json: bool,
-) -> None:
-    from stonet import crew
+) -> Config:
+    """The configuration; options win over settings."""
     from stonet.config import load_config
-    from stonet.console import print_json, say, training_bar
-    from stonet.doctor import COMFORTABLE
-    from stonet.estimator import fit_run
-    from stonet.task import Task
 
-    started = time.monotonic()
     extra = list(read or [])
     extra += [] if model is None else [f"model={json.dumps(model)}"]
     extra += [] if seed is None else [f"train.seed={seed}"]
     extra += [] if unseen is None else [f"data.unseen={unseen}"]
-    asked = load_config(preset, config, [*(settings or []), *extra])
+    return load_config(preset, config, [*(settings or []), *extra])
+
+
+def _fit(
+    data: str, out: Path, asked: Config, resume: bool, minutes: float | None, as_json: bool
+) -> None:
+    from stonet import crew
+    from stonet.checkpoint import RunFolder
+    from stonet.comparison import check_minutes, task_for
+    from stonet.console import print_json, say, training_bar
+    from stonet.doctor import COMFORTABLE
+    from stonet.estimator import check_empty, fit_run
+    from stonet.task import Task
+
+    started = time.monotonic()
+    if minutes is not None:  # what is refused must not wait for the timing
+        check_minutes(minutes)
+        if not resume:
+            check_empty(RunFolder(out))
     quiet = as_json or not crew.is_first()
     dataset = open_data(data, asked.read, quiet=quiet)
     tell_notes(dataset, quiet)
     task = Task.of(dataset, asked)
     say(_plan(task), quiet)
-    if len(task.nodes) > COMFORTABLE:
-        say("note: so many points take long; --points 2000 or a --bbox is quicker.", quiet)
+    if len(task.nodes) > COMFORTABLE and minutes is None:
+        say("note: so many points take long; --minutes 10, --points 2000 or a --bbox help.", quiet)
     try:
         with training_bar(quiet) as watch:
+            if minutes is not None:
+                task = task_for(dataset, asked, minutes)
             run, state = fit_run(task, out, resume, watch)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None

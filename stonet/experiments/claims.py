@@ -150,6 +150,7 @@ def _of_abilities(tables: Tables, many: int) -> list[Claim]:
             _ours(_main(tables["inductive"]), "deviation"),
             many,
             most=DEVIATION,
+            note=_harder(tables["inductive"]),
         ),
         Claim(
             "Points without a past are better asked than interpolated",
@@ -176,6 +177,14 @@ def _of_abilities(tables: Tables, many: int) -> list[Claim]:
             for what, ask in (("lost at random", "random"), ("silent sensors", "outage"))
         ),
     ]
+
+
+def _harder(lines: Sequence[dict[str, Any]]) -> str:
+    """Where persistence, which learns nothing, deviates by more: the unseen points are harder."""
+    floors = _ours(_main(lines), "deviation_floor")
+    harder = {task: value for task, value in floors.items() if value > DEVIATION}
+    each = ", ".join(f"{task} ({percent(value)})" for task, value in harder.items())
+    return f" The unseen points are harder ones for persistence, too, on {each}." if each else ""
 
 
 def _of_parts(tables: Tables, few: int) -> list[Claim]:
