@@ -36,6 +36,7 @@ from stonet.zoo import MODELS
 PROBE = 8  # steps that are timed
 FEWEST, JUDGED = 2, 20  # times in a budget of minutes that the validation error is looked at
 JUDGING = 0.2  # share of the budget at most that this may take
+SPARE = 0.05  # of the steps, that may be left over by as many looks as there may be
 SCHOOLING = 0.85  # share at most, of what the closed forms leave, for the expert's schooling
 TAUGHT, LONGER = 60, 360  # of its steps that are timed: what lies between tells a step's time
 
@@ -72,7 +73,7 @@ class Row:
     parameters: int
     steps: int
     seconds: float  # of the training, closed forms and validation included
-    seconds_per_epoch: float  # one pass over the training windows, without validation
+    seconds_per_epoch: float | None  # one pass over the training windows; None: no step was taken
     peak_mb: float  # memory of the whole process at its highest
     best_validation: float
     inductive: bool
@@ -165,14 +166,14 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     run = Run.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
     state = trainer.fit(watch=clock)
-    whole = trainer.feed.whole
+    whole, parameters = trainer.feed.whole, sum(p.numel() for p in run.model.parameters())
     row = Row(
         model=config.model,
         seed=config.train.seed,
-        parameters=sum(p.numel() for p in run.model.parameters()),
+        parameters=parameters,
         steps=state.step,
         seconds=clock.elapsed,
-        seconds_per_epoch=clock.per_step * whole,
+        seconds_per_epoch=clock.per_step * whole if clock.steps or not parameters else None,
         peak_mb=peak_mb(),
         best_validation=state.best,
         inductive=run.model.inductive,
@@ -183,10 +184,10 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     return Trained(run, task, row)
 
 
-def task_for(dataset: Dataset, config: Config, minutes: float) -> Task:
-    """What can be learned in so many minutes: a few steps are timed first, once on this machine."""
+def in_minutes(task: Task, minutes: float) -> Task:
+    """The task with as many steps as fit; a few of them are timed first, once on this machine."""
     check_minutes(minutes)
-    return Task.of(dataset, _for_minutes(Task.of(dataset, config), minutes))
+    return Task.of(task.dataset, _for_minutes(task, minutes))
 
 
 def check_minutes(minutes: float) -> None:
@@ -236,28 +237,37 @@ def _for_minutes(task: Task, minutes: float) -> Config:
         return _trained(task.config, epochs=0)
     seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
     look, step = clock.judged[-1], clock.per_step
-    schooling, taking = _schooling(trainer, task.config.train.schooling, SCHOOLING * seconds)
-    seconds -= taking
-    most = int(min(max(JUDGING * seconds / look, FEWEST), JUDGED))
-    steps = int((seconds - most * look) / step)
-    found = {"epochs": 0, "steps": 1, "schooling": schooling}  # for what has been to school
-    if steps >= most or not trainer.model.schooled():
-        steps = max(steps, most)
-        each = min(trainer.feed.whole, steps // _looks(steps, most))
-        found |= {"epochs": steps // each, "steps": each}
+    least = FEWEST * (look + step)
+    schooling, taking = _schooling(trainer, task.config.train.schooling, seconds, least)
+    epochs, each = _epochs(seconds - taking, look, step, trainer.feed.whole)
+    if not epochs and not (schooling and trainer.model.schooled()):
+        epochs = FEWEST  # has nothing else to learn by
+    found = {"epochs": epochs, "steps": each, "schooling": schooling}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
     return _trained(task.config, **found)
 
 
-def _looks(steps: int, most: int) -> int:
-    """How many looks to take, so that the fewest steps are left over."""
-    return max(range(FEWEST, most + 1), key=lambda looks: (steps // looks * looks, looks))
+def _epochs(seconds: float, look: float, step: float, whole: int) -> tuple[int, int]:
+    """How many epochs of how many steps fit, a look after each; none if not the fewest do."""
+    most = int(min(max(JUDGING * seconds / look, FEWEST), JUDGED))
+    steps = int((seconds - most * look) / step)
+    if steps < most:  # they are slow, and better than a look after each
+        most = max(steps, FEWEST)
+        steps = int((seconds - most * look) / step)
+    if steps < FEWEST:
+        return 0, 1
+    looks = max(range(FEWEST, most + 1), key=lambda n: (steps % n <= SPARE * steps, n))
+    each = min(whole, steps // looks)
+    return min(steps // each, max(1, int(seconds / (each * step + look)))), each
 
 
-def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]:
-    """How many steps of schooling the seconds allow, and what those beyond TAUGHT take."""
+def _schooling(trainer: Trainer, most: int, seconds: float, least: float) -> tuple[int, float]:
+    """How many steps of schooling the seconds allow, and what those beyond TAUGHT take.
+
+    They leave a share to the network, or nothing if that is less than it must have at least.
+    """
     taken: list[tuple[int, float]] = []
     for steps in (TAUGHT, LONGER):
         begun = time.perf_counter()
@@ -269,7 +279,8 @@ def _schooling(trainer: Trainer, most: int, seconds: float) -> tuple[int, float]
         most = min(most, school.limit)
     (few, short), (many, long) = taken
     each = max(long - short, 0.0) / max(many - few, 1)
-    more = min(most - TAUGHT, int(max(seconds, 0.0) / max(each, 1e-9)))
+    share = SCHOOLING if (1 - SCHOOLING) * seconds > least else 1.0
+    more = min(most - TAUGHT, int(max(share * seconds, 0.0) / max(each, 1e-9)))
     return TAUGHT + more, max(more, 0) * each
 
 
@@ -323,7 +334,8 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
         line["parameters"] = rows[0].parameters
         line["steps"] = rows[0].steps
         for cost in ("seconds", "seconds_per_epoch", "peak_mb"):
-            line[cost] = float(np.mean([getattr(row, cost) for row in rows]))
+            known = [value for row in rows if (value := getattr(row, cost)) is not None]
+            line[cost] = float(np.mean(known)) if known else None
         lines.append(line)
     floor = next((line["mae"] for line in lines if line["model"] == "persistence"), None)
     for line in lines:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stonet import crew
 from stonet.checkpoint import RunFolder
-from stonet.comparison import check_minutes, task_for
+from stonet.comparison import check_minutes, in_minutes
 from stonet.config import Config, load_config, make_config
 from stonet.errors import UsageError
 from stonet.evaluation import check_same_kind, evaluate
@@ -87,8 +87,8 @@ class STONet:
             check_minutes(minutes)
             if folder is not None and not resume:
                 check_empty(RunFolder(folder))
-        dataset, config = as_dataset(data, self.config), self.config
-        task = Task.of(dataset, config) if minutes is None else task_for(dataset, config, minutes)
+        task = Task.of(as_dataset(data, self.config), self.config)
+        task = task if minutes is None else in_minutes(task, minutes)
         self._run, self.state = fit_run(task, folder, resume, watch)
         return self
 

@@ -35,7 +35,7 @@ RUN, RUNS = 16, 16  # in so many windows, of which some follow each other and sh
 WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
-LOOKED_AT = 256  # windows whose texture is looked at
+LOOKED_AT, MOST = 256, 2**24  # windows whose texture is looked at; values of theirs
 Pair = tuple[Moments, Moments]  # of two halves of the points; or to fit, and to judge
 
 
@@ -61,7 +61,7 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
         fill = rounds > 1
         sums = [
             _moments(base, part, stencil, order, fill, rows)
-            for part, rows in ((train, most), (validation, most // JUDGING))
+            for part, rows in ((train, most), (validation, max(most // JUDGING, FIRST_ROWS)))
         ]
         if any(part.count.sum() for part in sums[0]):
             _solve(base, sums[0], sums[1], _noise(base, sums[0][0] + sums[0][1], stencil))
@@ -69,7 +69,7 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
 
 def _texture(windows: Windows, nodes: Points) -> Texture:
     """From the newest values of some windows."""
-    few = windows.draw(LOOKED_AT)
+    few = windows.draw(min(LOOKED_AT, max(8, MOST // len(nodes))))
     last = few.starts + few.clock.past - 1
     values, observed = few.at(np.sort(last))
     return find_texture(values.double(), None if bool(observed.all()) else observed, nodes)
@@ -182,8 +182,9 @@ def _patches(
         return
     count = min(RUN * RUNS, len(windows))
     size = min(AT_ONCE // count, len(order))
-    starts = np.linspace(0, len(order) - size, max(1, rows // (count * size))).round()
-    for number, start in enumerate(starts.astype(np.int64)):
+    patches = max(1, rows // (count * size))
+    starts = np.linspace(0, len(order) - size, 2 * patches + 1)[1::2]  # in the middle of each part
+    for number, start in enumerate(starts.round().astype(np.int64)):
         points = np.sort(order[start : start + size])
         local, near = stencil.take(torch.from_numpy(points)).around()
         chosen = _drawn(len(windows), count, number, RUN)
@@ -212,11 +213,11 @@ def _moments(
     columns, knots = base.block + base.columns, base.clock.horizon + 1
     result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
     rows = min(most, int(max(WORK / columns**2, 50 * columns)))
-    done = 0
+    done, total = 0, min(rows, len(windows) * len(order))
     for patch in _patches(windows, stencil, order, rows):
         size = max(1, AT_ONCE // len(patch.half))
         for index in (patch.chosen[i : i + size] for i in range(0, len(patch.chosen), size)):
-            tell(min(done, rows), rows)
+            tell(min(done, total), total)
             done += len(index) * len(patch.half)
             _add(base, patch, index, fill, result)
     return result[0], result[1]

@@ -31,7 +31,7 @@ from stonet.school import School
 from stonet.state import State, Weights, freeze, newest_sound, thaw
 from stonet.task import Task
 from stonet.tiles import Tiles
-from stonet.windows import in_batches
+from stonet.windows import Windows, in_batches
 
 LATE = 20  # steps after which a GPU is asked how they went; a processor knows at once
 GENTLE = 0.1  # of the learning rate, for what has been to school
@@ -66,8 +66,8 @@ class Trainer:
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
         self.judges = task.windows("validation", task.stride).thin(self.config.validation_windows)
-        enough = max(FEWEST, LOOKED_AT // len(self.nodes))
-        self.looked_at = self.judges.thin(enough)  # again and again: fewer where points are many
+        few = self.judges.thin(max(FEWEST, LOOKED_AT // len(self.nodes)))
+        self.looked_at = few if self._observed(few) else self.judges  # again and again
         self._check_windows()
         self.tiles = Tiles(self.model, self.nodes, self.config.tile)
         self.feed = Feed(self.windows, self.tiles, self.config, self.device)
@@ -270,12 +270,14 @@ class Trainer:
                 f"{crew.size()} processes cannot share batches of {shared} windows. "
                 "Start fewer, raise train.batch or give more data."
             )
-        judges = self.looked_at
-        if not any(judges.targets(few)[1].any() for few in in_batches(judges, self.config.batch)):
+        if not self._observed(self.looked_at):
             raise DataError(
                 "No value was observed in the validation part: when to stop cannot be told. "
                 "Choose other shares with data.split, or give data with fewer gaps."
             )
+
+    def _observed(self, windows: Windows) -> bool:
+        return any(windows.targets(few)[1].any() for few in in_batches(windows, self.config.batch))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

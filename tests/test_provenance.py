@@ -110,7 +110,7 @@ def test_the_steps_of_a_budget_are_remembered_for_the_code_that_found_them(monke
         "TAUGHT",
         "LONGER",
         "_schooling",
-        "_looks",
+        "_epochs",
     ):
         assert ("stonet.comparison", name) in used
     assert {("stonet.training", "Trainer"), ("stonet.model", "STONetwork")} <= used

@@ -295,17 +295,18 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "limit", "wanted"),
+    ("seconds", "least", "limit", "wanted"),
     [
-        (20.0, 5000, (260, 20.0)),  # as many as fit, beside the sixty that are counted before
-        (1e3, 5000, (1600, 154.0)),  # as many as are wanted
-        (1e3, 400, (400, 34.0)),  # as many as the data give, and no time for more
-        (1e3, 30, (30, 0.0)),
-        (-5.0, 5000, (60, 0.0)),
+        (20.0, 2.9, 5000, (230, 17.0)),  # what fits, beside the sixty that are counted before
+        (20.0, 3.1, 5000, (260, 20.0)),  # a seventh would not do for anything else
+        (1e3, 0.0, 5000, (1600, 154.0)),  # as many as are wanted
+        (1e3, 0.0, 400, (400, 34.0)),  # as many as the data give, and no time for more
+        (1e3, 0.0, 30, (30, 0.0)),
+        (-5.0, 0.0, 5000, (60, 0.0)),
     ],
 )
 def test_schooling_is_booked_as_far_as_time_and_data_allow(
-    task: Task, seconds: float, limit: int, wanted: tuple[int, float], monkeypatch
+    task: Task, seconds: float, least: float, limit: int, wanted: tuple[int, float], monkeypatch
 ) -> None:
     """If it takes a second, and a tenth for each step."""
     clock, trainer = [0.0], Trainer(Run.untrained(task), task)
@@ -318,15 +319,24 @@ def test_schooling_is_booked_as_far_as_time_and_data_allow(
 
     monkeypatch.setattr(trainer, "school", school)
     monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[-1])
-    steps, taking = comparison._schooling(trainer, 1600, seconds)
+    steps, taking = comparison._schooling(trainer, 1600, seconds, least)
     assert steps == pytest.approx(wanted[0], abs=1) and taking == pytest.approx(wanted[1], abs=0.11)
 
 
-def test_looks_divide_the_steps_as_well_as_any() -> None:
-    for steps, most in itertools.product(range(2, 200), range(2, 21)):
-        looks, every = comparison._looks(steps, most), range(2, most + 1)
-        assert looks in every
-        assert steps // looks * looks == max(steps // n * n for n in every)
+@pytest.mark.parametrize("whole", [5, 1000])
+def test_epochs_fill_the_seconds_and_looks_are_twenty_at_most(whole: int) -> None:
+    """But for epochs of few steps, which are looked at after each all the same."""
+    for seconds, look, step in itertools.product(
+        (1.0, 7.0, 60.0), (0.01, 0.5, 4.0), (0.01, 0.3, 5.0)
+    ):
+        epochs, each = comparison._epochs(seconds, look, step, whole)
+        taken = epochs * (each * step + look)
+        assert each <= whole and taken <= seconds
+        assert epochs <= comparison.JUDGED or each == whole
+        if not epochs:
+            assert seconds < comparison.FEWEST * (look + step)
+        elif each < whole:  # with one look less than a tenth of the steps were left over
+            assert seconds - taken <= 0.2 * seconds + look + step * (1 + 0.1 * epochs * each)
 
 
 @pytest.mark.parametrize(("model", "trains"), [("stonet", False), ("gcgru", True)])

@@ -103,7 +103,7 @@ def _fit(
 ) -> None:
     from stonet import crew
     from stonet.checkpoint import RunFolder
-    from stonet.comparison import check_minutes, task_for
+    from stonet.comparison import check_minutes, in_minutes
     from stonet.console import print_json, say, training_bar
     from stonet.doctor import COMFORTABLE
     from stonet.estimator import check_empty, fit_run
@@ -124,7 +124,7 @@ def _fit(
     try:
         with training_bar(quiet) as watch:
             if minutes is not None:
-                task = task_for(dataset, asked, minutes)
+                task = in_minutes(task, minutes)
             run, state = fit_run(task, out, resume, watch)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None

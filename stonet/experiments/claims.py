@@ -180,9 +180,9 @@ def _of_abilities(tables: Tables, many: int) -> list[Claim]:
 
 
 def _harder(lines: Sequence[dict[str, Any]]) -> str:
-    """Where persistence, which learns nothing, deviates by more: the unseen points are harder."""
-    floors = _ours(_main(lines), "deviation_floor")
-    harder = {task: value for task, value in floors.items() if value > DEVIATION}
+    """Where the goal is missed and persistence, which learns nothing, misses it as well."""
+    ours, floors = (_ours(_main(lines), name) for name in ("deviation", "deviation_floor"))
+    harder = {t: v for t, v in floors.items() if min(v, ours.get(t, v)) > DEVIATION}
     each = ", ".join(f"{task} ({percent(value)})" for task, value in harder.items())
     return f" The unseen points are harder ones for persistence, too, on {each}." if each else ""
 

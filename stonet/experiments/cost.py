@@ -6,6 +6,7 @@ the paper's sizes, and the default preset stands beside them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _seconds(result: Result) -> float:
-    return float(result.scores["training"]["seconds_per_epoch"])
+    seconds = result.scores["training"]["seconds_per_epoch"]
+    return math.nan if seconds is None else float(seconds)  # no time for a step
 
 
 def figure(results: Sequence[Result], path: Path) -> None:
