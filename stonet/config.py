@@ -143,7 +143,7 @@ class TrainConfig(Section):
         None, ge=0, lt=1
     )  # share of sensors hidden in a step, so gaps are practised; None: the model's own
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
-    validation_windows: int = Field(64, ge=1)
+    validation_windows: int = Field(64, ge=1)  # at most: fewer where points are many
     save_every: int = Field(100, ge=1)  # steps between resumable states
     tile: int | None = Field(
         None, ge=1

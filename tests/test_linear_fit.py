@@ -54,7 +54,7 @@ def test_where_points_are_many_some_of_them_tell_enough(monkeypatch) -> None:
 
 
 def test_the_rows_of_a_patch_are_those_of_whole_frames(monkeypatch) -> None:
-    """And patches spread over the points, in runs of windows that others do not see."""
+    """And patches are spread over the points, each in runs of windows drawn for it."""
     many = Points(np.random.default_rng(0).uniform(0, 1, (300, 2)))
     monkeypatch.setattr(test_linear, "POINTS", many)
     train, base = windows(noise(500, 300, 1)), LinearBase(CLOCK, 1)
