@@ -334,8 +334,8 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
         line["parameters"] = rows[0].parameters
         line["steps"] = rows[0].steps
         for cost in ("seconds", "seconds_per_epoch", "peak_mb"):
-            known = [value for row in rows if (value := getattr(row, cost)) is not None]
-            line[cost] = float(np.mean(known)) if known else None
+            told = [value for row in rows if (value := getattr(row, cost)) is not None]
+            line[cost] = float(np.mean(told)) if told else None
         lines.append(line)
     floor = next((line["mae"] for line in lines if line["model"] == "persistence"), None)
     for line in lines:

@@ -203,7 +203,7 @@ def fit_run(
 
 def check_empty(place: RunFolder) -> None:
     """Refuse a folder that holds a run."""
-    if place.files or next(place.states(), None):
+    if place.files or any(True for _ in place.states()):
         raise UsageError(
             f"'{place.path}' holds a run already, finished or interrupted. Choose another folder, "
             "or go on where it stopped with --resume (in Python: resume=True)."
