@@ -180,5 +180,5 @@ def test_where_there_is_no_run_the_way_to_one_is_told(tmp_path: Path) -> None:
 
 def test_versions_name_what_produced_a_result() -> None:
     assert versions()["stonet"] == __version__
-    assert torch.__version__.startswith(versions()["torch"])  # with or without what it was built for
+    assert torch.__version__.startswith(versions()["torch"])  # which may add a build
     assert set(versions()) == {"stonet", "python", "torch", "numpy", "scipy", "xarray"}
