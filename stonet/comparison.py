@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ FEWEST, JUDGED = 2, 20  # times in a budget of minutes that the validation error
 JUDGING = 0.2  # share of the budget at most that this may take
 SPARE = 0.05  # of the steps, that may be left over by as many looks as there may be
 SCHOOLING = 0.85  # share at most, of what the closed forms leave, for the expert's schooling
+EXPERTS = 4  # at most, if nobody says how many
 TAUGHT, LONGER = 60, 360  # of its steps that are timed: what lies between tells a step's time
 
 
@@ -46,13 +47,14 @@ class Budget:
     """How long every model may train: passes over the data, or minutes of wall time.
 
     With `steps`, an epoch has so many of them, as was found for the minutes of an earlier training;
-    so it is with `schooling`.
+    so it is with `schooling` and `experts`.
     """
 
     epochs: int | None = None
     minutes: float | None = None
     steps: int | None = None
     schooling: int | None = None  # None: what the configuration says
+    experts: int | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.minutes is None):
@@ -79,12 +81,14 @@ class Row:
     inductive: bool
     epochs: int  # with `per_epoch`, the budget that repeats this training to the step
     per_epoch: int | None  # None: one pass over the training windows
-    schooling: int  # steps of the expert's schooling, for models that have one
+    schooling: int  # steps of an expert's schooling, for models that have one
+    experts: int | None = None  # how many there are; None: one
 
     @property
     def repeated(self) -> Budget:
         """The budget with which the same steps are taken again, whatever the machine."""
-        return Budget(epochs=self.epochs, steps=self.per_epoch, schooling=self.schooling)
+        lengths = {"epochs": self.epochs, "steps": self.per_epoch, "schooling": self.schooling}
+        return Budget(**lengths, experts=self.experts)
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     if budget.minutes is not None:
         task = Task.of(dataset, _for_minutes(task, budget.minutes))
     elif budget.epochs is not None:
-        limits = budget.epochs, budget.steps, budget.schooling
+        limits = budget.epochs, budget.steps, budget.schooling, budget.experts
         task = Task.of(dataset, _trained(config, *limits))
     forget_peak()
     run = Run.untrained(task)
@@ -180,6 +184,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
         epochs=task.config.train.epochs,
         per_epoch=task.config.train.steps,
         schooling=task.config.train.schooling,
+        experts=task.config.network.experts,
     )
     return Trained(run, task, row)
 
@@ -228,7 +233,7 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     note = cache_folder() / "compare" / f"{_fingerprint(task, minutes)}.json"
     if note.is_file():
         found = json.loads(note.read_text())
-        return _trained(task.config, found["epochs"], found["steps"], found["schooling"])
+        return _trained(task.config, **found)
     clock = Stopwatch()
     probe = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT))
     trainer = Trainer(Run.untrained(probe), probe)
@@ -238,11 +243,12 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
     look, step = clock.judged[-1], clock.per_step
     least = FEWEST * (look + step)
-    schooling, taking = _schooling(trainer, task.config.train.schooling, seconds, least)
-    epochs, each = _epochs(seconds - taking, look, step, trainer.feed.whole)
-    if not epochs and not (schooling and trainer.model.schooled()):
+    lessons = _schooling(trainer, task.config, seconds, least)
+    epochs, each = _epochs(seconds - lessons.seconds, look, step, trainer.feed.whole)
+    if not epochs and not (lessons.steps and lessons.experts):
         epochs = FEWEST  # has nothing else to learn by
-    found = {"epochs": epochs, "steps": each, "schooling": schooling}
+    found = {"epochs": epochs, "steps": each}
+    found |= {"schooling": lessons.steps, "experts": lessons.experts}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
@@ -263,25 +269,43 @@ def _epochs(seconds: float, look: float, step: float, whole: int) -> tuple[int, 
     return min(steps // each, max(1, int(seconds / (each * step + look)))), each
 
 
-def _schooling(trainer: Trainer, most: int, seconds: float, least: float) -> tuple[int, float]:
-    """How many steps of schooling the seconds allow, and what those beyond TAUGHT take.
+class Lessons(NamedTuple):
+    """The schooling that a budget allows."""
+
+    steps: int  # of each expert
+    experts: int | None  # None: there are none
+    seconds: float  # for those steps that the first look has not held
+
+
+def _schooling(trainer: Trainer, config: Config, seconds: float, least: float) -> Lessons:
+    """As many steps as the seconds allow; if that is all one can learn, further experts.
 
     They leave a share to the network, or nothing if that is less than it must have at least.
     """
-    taken: list[tuple[int, float]] = []
+    most, wanted = config.train.schooling, config.network.experts
+    taken: list[tuple[int, float, float]] = []
     for steps in (TAUGHT, LONGER):
         begun = time.perf_counter()
         school = trainer.school(steps)
         if school is None:
-            return most, 0.0
+            return Lessons(most, None, 0.0)
+        read = time.perf_counter()
         school.teach(trainer.judges)
-        taken.append((school.steps, time.perf_counter() - begun))
+        taken.append((school.steps, read - begun, time.perf_counter() - read))
         most = min(most, school.limit)
-    (few, short), (many, long) = taken
-    each = max(long - short, 0.0) / max(many - few, 1)
+    (few, *before), (many, *after) = taken
+    reading, teaching = (
+        max(b - a, 1e-9) / max(many - few, 1) for a, b in zip(before, after, strict=True)
+    )
     share = SCHOOLING if (1 - SCHOOLING) * seconds > least else 1.0
-    more = min(most - TAUGHT, int(max(share * seconds, 0.0) / max(each, 1e-9)))
-    return TAUGHT + more, max(more, 0) * each
+    allowed = max(share * seconds, 0.0)
+    more = min(most - TAUGHT, int(allowed / (reading + teaching)))
+    taking = max(more, 0) * (reading + teaching)
+    if wanted is None and more == most - TAUGHT:
+        each = max(most, 1) * teaching
+        others = min(int((allowed - taking) / each), EXPERTS - 1)
+        return Lessons(TAUGHT + more, 1 + others, taking + others * each)
+    return Lessons(TAUGHT + more, wanted or 1, taking)
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
@@ -297,7 +321,11 @@ def _fingerprint(task: Task, minutes: float) -> str:
 
 
 def _trained(
-    config: Config, epochs: int, steps: int | None = None, schooling: int | None = None
+    config: Config,
+    epochs: int,
+    steps: int | None = None,
+    schooling: int | None = None,
+    experts: int | None = None,
 ) -> Config:
     """The same for so long, judged by the best validation error on the way, never cut short."""
     few = config.train.warmup if steps is None else steps * epochs // 3  # too few to warm up long
@@ -305,7 +333,11 @@ def _trained(
     update["warmup"] = min(config.train.warmup, few)
     if schooling is not None:
         update["schooling"] = schooling
-    return config.model_copy(update={"train": config.train.model_copy(update=update)})
+    config = config.model_copy(update={"train": config.train.model_copy(update=update)})
+    if experts is None:
+        return config
+    network = config.network.model_copy(update={"experts": experts})
+    return config.model_copy(update={"network": network})
 
 
 def _with(config: Config, model: str, seed: int) -> Config:

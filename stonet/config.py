@@ -102,6 +102,9 @@ class ModelConfig(Section):
     expert: int = Field(
         128, ge=0
     )  # width of the network that reads a point's surroundings; 0: none
+    experts: int | None = Field(
+        None, ge=1
+    )  # so many of them, whose mean is taken; None: one, or as many as a budget of minutes bears
     sun: bool = True  # base and expert know where the sun stands, where there are hours and a globe
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
     window_time: bool = False  # encoder sees the position in the window; then no frame is shared
@@ -138,7 +141,7 @@ class TrainConfig(Section):
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    schooling: int = Field(1600, ge=0)  # steps that the expert learns alone, before all else
+    schooling: int = Field(6000, ge=0)  # steps that the expert learns alone, before all else
     outage: float | None = Field(
         None, ge=0, lt=1
     )  # share of sensors hidden in a step, so gaps are practised; None: the model's own

@@ -1,6 +1,6 @@
 r"""The expert of one point: what its surroundings say beyond the linear base, learned from rows.
 
-    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, base, clock, sun, place)
+    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, base, time, place)
 
 a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
 and interpolated between them. What the base says is worth hearing: its coefficients are the hour's,
@@ -11,7 +11,7 @@ its schooling sees more different weather than one of the whole network, whose p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +34,16 @@ class Sight:
     base: Float[Tensor, "*row knot channel"]  # the linear forecast, after lead 0
     time: Float[Tensor, "*row feature"]  # the clock and the sun
     place: Float[Tensor, "*row m"]
+    portrait: Float[Tensor, "*row trait"]  # what training has seen there, or expects
+
+
+@dataclass(frozen=True)
+class Guise:
+    """As what rows are shown: some without a past, some as if never seen before, some with gaps."""
+
+    silent: Bool[Tensor, "window point"]
+    strange: Bool[Tensor, "window point"]
+    gaps: float = 0.0  # share of all inputs
 
 
 class Expert(nn.Module):
@@ -46,6 +56,7 @@ class Expert(nn.Module):
         clock: of the data; answers are given at its leads.
         channels: of the field.
         places: of the training points.
+        traits: of a portrait.
     """
 
     far_share: Tensor
@@ -60,10 +71,11 @@ class Expert(nn.Module):
         clock: Clock,
         channels: int,
         places: Float[Tensor, "node m"],
+        traits: int,
     ) -> None:
         super().__init__()
         self.shape = (clock.horizon, 2 * channels)
-        seen = white + clock.horizon * channels + features + places.shape[1]
+        seen = white + clock.horizon * channels + features + places.shape[1] + traits
         self.own = nn.Linear(seen, hidden)
         self.far = nn.Linear(seen, hidden)
         self.hidden = nn.Linear(hidden, hidden)
@@ -81,8 +93,9 @@ class Expert(nn.Module):
 
         At lead 0 there is nothing to correct.
         """
-        place = ((sight.place - self.middle) * self.per_extent).clamp(-FAR, FAR)
-        seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, place], dim=-1)
+        place = (sight.place - self.middle) * self.per_extent
+        here = torch.cat([place, sight.portrait], dim=-1).clamp(-FAR, FAR)
+        seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, here], dim=-1)
         state = gelu(self._first(seen, sight.has_past))
         state = state + gelu(self.hidden(state))
         out = self.out(state) * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
@@ -97,6 +110,21 @@ class Expert(nn.Module):
         result = own.new_empty(*has_past.shape, own.shape[-1])
         result[has_past], result[~has_past] = own, far
         return result
+
+
+class Experts(nn.Module):
+    """Several experts, each with a mind of its own; their advice is the mean of what they say.
+
+    They learn at school (school.py) and not from the network's steps.
+    """
+
+    def __init__(self, members: Sequence[Expert]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members).requires_grad_(False)
+
+    def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
+        """As each of them."""
+        return sum(member(sight) for member in self.members) / len(self.members)
 
 
 def corrected(
@@ -143,8 +171,8 @@ class Rows:
     def _parts(self) -> list[Tensor]:
         return [*vars(self.sight).values(), self.base, self.scale, self.target, self.mask]
 
-    def error(self, expert: Expert) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The sum of |error| with the expert's advice, and how many values it is made of."""
+    def error(self, expert: nn.Module) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The sum of |error| with an expert's advice, or several's, and of how many values."""
         advice = expert(self.sight)[..., 1:, :]
         forecast = self.base + self.scale * corrected(self.base, advice)
         error = torch.where(self.mask, forecast - self.target, 0.0).abs()

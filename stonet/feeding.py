@@ -22,7 +22,6 @@ from stonet import crew
 from stonet.config import TrainConfig
 from stonet.devices import sent
 from stonet.forecaster import Lesson, Tile
-from stonet.school import School
 from stonet.tiles import Tiles
 from stonet.windows import Batch, Windows
 
@@ -49,7 +48,6 @@ class Feed:
         whole = windows.batches(config.batch, config.run or 1) * len(tiles)
         self.whole = whole  # steps that see every window on every tile
         self.per_epoch = min(config.steps or whole, whole)
-        self.school: School | None = None  # rows of single points, for a model that has an expert
         self.plan = lru_cache(2)(self._plan)  # an epoch's, while it lasts
 
     def choice(self, step: int) -> tuple[int, Int64[np.ndarray, " batch"]]:
@@ -84,12 +82,7 @@ class Feed:
         coins = _uniform(target.shape[1], key)
         progress = step / max(self.per_epoch * config.epochs, 1)
         target, mask = sent(target, self.device), sent(mask, self.device)
-        rows = None
-        if self.school is not None:
-            rows = self.school.lesson(step)
-            share = torch.arange(crew.rank(), len(rows), crew.size())
-            rows = rows.part(share).to(self.device)
-        lesson = Lesson(target, mask, progress, coins, rows)
+        lesson = Lesson(target, mask, progress, coins)
         return Meal(batch.to(self.device), lesson, tile)
 
 

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from stonet.errors import UsageError
-from stonet.expert import Rows
 from stonet.geometry import Points
 from stonet.windows import Batch, Windows
 
@@ -44,7 +43,6 @@ class Output:
     forecast: Float[Tensor, "batch future query channel"]
     reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
     inputs: Batch | None = None  # what is reconstructed, where that is not the whole batch
-    rows: tuple[Float[Tensor, ""], Float[Tensor, ""]] | None = None  # the lesson's: error and count
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class Lesson:
     mask: Bool[Tensor, "batch future node channel"]
     progress: float  # share of the training that is done
     coins: Float[Tensor, " future"]  # uniform in 0..1, one for each lead; drawn from (seed, step)
-    rows: Rows | None = None  # single points of other windows, for a model that has an expert
 
 
 class Forecaster(nn.Module, ABC):
@@ -124,10 +121,6 @@ class Forecaster(nn.Module, ABC):
     def school(self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int) -> Any:
         """Where it learns from single points before all else; most models have no such thing."""
         return None
-
-    def schooled(self) -> list[nn.Parameter]:
-        """Those that have learned before the training, and are changed gently by it."""
-        return []
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve what needs no gradient, before training starts; most models have no such thing."""

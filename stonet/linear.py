@@ -24,7 +24,8 @@ from torch.nn.functional import pad
 
 from stonet.clock import Clock
 from stonet.devices import in_float32
-from stonet.regular import between_leads, on_regular_lags
+from stonet.filling import fill_gaps, move, random_walk
+from stonet.regular import between_leads
 from stonet.stencil import GROUPS, Stencil, Weights
 from stonet.texture import Texture
 from stonet.windows import Batch, Silence
@@ -102,6 +103,8 @@ class LinearBase(nn.Module):
     spacing: Tensor
     reach: Tensor
     noise: Tensor
+    past_mean: Tensor
+    past_covariance: Tensor
     usual: Tensor
     low: Tensor
     high: Tensor
@@ -123,6 +126,8 @@ class LinearBase(nn.Module):
         self.register_buffer("spread", spread)  # of what the base leaves over
         for name, value in zip(("spacing", "reach", "noise"), Texture(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+        self.register_buffer("past_mean", torch.zeros(self.block, dtype=torch.float64))
+        self.register_buffer("past_covariance", random_walk(clock.past, channels))
         self.register_buffer("usual", torch.zeros(()))  # share of inputs that training had to fill
         self.register_buffer("low", torch.full((channels,), -BOUNDLESS, dtype=torch.float64))
         self.register_buffer("high", torch.full((channels,), BOUNDLESS, dtype=torch.float64))
@@ -185,7 +190,7 @@ class LinearBase(nn.Module):
     @in_float32
     def look(self, batch: Batch, stencil: Stencil) -> Look:
         """[U_g(x, t0 - lag), 1] for every query, and which kind of past it has."""
-        values, known = on_regular_lags(batch, self.clock)
+        values, known = self.pasts(batch)
         weights = weights_around(known, stencil, batch.silence)
         around = fitted_around(values[:, : self.close], weights, stencil)
         first = around[:, :, :, :2]  # batch query lag group channel: kriged, narrowest fit
@@ -209,6 +214,19 @@ class LinearBase(nn.Module):
         torn = self._torn(batch, stencil)
         kind = (~mine.any(-1)).long() + (0 if torn is None else torn)
         return Look(seen, self.block, kind, 2 if torn is None else KINDS)
+
+    def pasts(
+        self, batch: Batch
+    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
+        """Every node's past at whole steps, the newest first; and who has one (None: all)."""
+        values, told = batch.frames[batch.past], (self.past_mean, self.past_covariance)
+        known = batch.known if batch.silence.some else None
+        if batch.regular(self.clock.past):
+            if not batch.silence.gaps:
+                return values.flip(1), known
+            return fill_gaps(values.flip(1), batch.seen[batch.past].flip(1), *told), known
+        moved = move(values, batch.seen[batch.past], batch.lag, *told)
+        return moved if known is None else moved * known[:, None], known
 
     def _torn(self, batch: Batch, stencil: Stencil) -> Int[Tensor, "batch query"] | None:
         """4 where clearly more of what is seen was filled than in training, 2 where the newest."""

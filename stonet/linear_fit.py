@@ -2,8 +2,8 @@ r"""How LinearBase finds its coefficients: sums of rows, then a regression for e
 
 One pass over the windows collects X'X and X'Y, for two halves of the points apart. From these sums
 follow the coefficients of points with a past and, drawn towards them, of points without one, chosen
-so that one half's coefficients suit the other half; and those of torn pasts, in which a filled gap
-counts as noise, and the newest value, where it is missing, as the one before.
+so that one half's coefficients suit the other half; and those of torn pasts, in which what was
+filled counts as noise, and the newest value, where it is missing, as the older ones suggest it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from stonet.filling import errors
 from stonet.geometry import Points, curve_order
 from stonet.linear import BOUNDLESS, TORN, LinearBase, Look
 from stonet.progress import tell
 from stonet.regular import interpolate, on_leads
 from stonet.ridge import Beta, Choice, Moments, best_choice, solve
 from stonet.stencil import Stencil, make_stencil
-from stonet.texture import Texture, find_texture
+from stonet.texture import Texture, evenly, find_texture
 from stonet.windows import Batch, Windows, in_batches
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
@@ -35,6 +36,8 @@ RUN, RUNS = 16, 16  # in so many windows, of which some follow each other and sh
 WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
 ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
 FILLS = 4  # rounds of filling gaps and fitting again
+SHOWN = 512  # nodes whose pasts are looked at
+FLAT = 1e-12  # share of the variance that rounding may have made
 LOOKED_AT, MOST = 256, 2**24  # windows whose texture is looked at; values of theirs
 Pair = tuple[Moments, Moments]  # of two halves of the points; or to fit, and to judge
 
@@ -55,16 +58,17 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
     filled = [few.inputs(i).gaps(base.clock.past) for i in in_batches(few, 8)]
     base.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
     order = curve_order(nodes)
-    rounds = FILLS if _has_gaps(train) else 1
+    _learn_pasts(base, train, len(nodes))
+    fill = _has_gaps(train)
+    rounds = FILLS if fill else 1
     for number in range(rounds):
         most = MAX_ROWS if number == rounds - 1 else FIRST_ROWS
-        fill = rounds > 1
         sums = [
             _moments(base, part, stencil, order, fill, rows)
             for part, rows in ((train, most), (validation, max(most // JUDGING, FIRST_ROWS)))
         ]
         if any(part.count.sum() for part in sums[0]):
-            _solve(base, sums[0], sums[1], _noise(base, sums[0][0] + sums[0][1], stencil))
+            _solve(base, sums[0], sums[1], stencil)
 
 
 def _texture(windows: Windows, nodes: Points) -> Texture:
@@ -75,38 +79,59 @@ def _texture(windows: Windows, nodes: Points) -> Texture:
     return find_texture(values.double(), None if bool(observed.all()) else observed, nodes)
 
 
-def _noise(base: LinearBase, train: Moments, stencil: Stencil) -> Float64[np.ndarray, " column"]:
+def _learn_pasts(base: LinearBase, windows: Windows, nodes: int) -> None:
+    """Mean and covariance of the nodes' pasts; with gaps twice, first as a random walk fills them.
+
+    Only nodes that have something of every channel tell how these go together.
+    """
+    some = windows.take(evenly(nodes, SHOWN))
+    some = some.draw(max(1, FIRST_ROWS // min(nodes, SHOWN)))
+    for _ in range(1 + bool(base.usual > 0)):
+        rows = []
+        for chosen in in_batches(some, RUN):
+            values, known = base.pasts(some.inputs(chosen))
+            pasts = values.transpose(1, 2).flatten(2).double()
+            rows.append(pasts.flatten(0, 1) if known is None else pasts[known.all(-1)])
+        every = torch.cat(rows)
+        if len(every) <= base.block:  # too few to tell
+            return
+        spread = torch.cov(every.T, correction=0).reshape(base.past_covariance.shape)
+        floor = FLAT * spread.diagonal().mean() + 1e-12
+        base.past_mean.copy_(every.mean(0))
+        base.past_covariance.copy_(spread + floor * torch.eye(base.block))
+
+
+def _noise(base: LinearBase, stencil: Stencil) -> Float64[np.ndarray, " column"]:
     """The variance that filled gaps would add to each column, if all inputs had some.
 
-    A value that is filled from its neighbours in time is wrong by half its second difference, the
-    oldest one by its last; a fit mixes the errors of its nodes. Gaps often touch: twice it. The
-    newest value is not filled: where it is missing, others stand for it.
+    A fit mixes the errors of its nodes. Gaps often touch: twice the error of a single one. The
+    newest value is apart: where it is missing, coefficients are others.
     """
-    past, channels, own = base.clock.past, base.channels, base.block
-    lags = own + np.arange(own).reshape(past, channels)  # after those that stand in
-    before, after = lags[np.minimum(np.arange(past) + 1, past - 1)], lags[[0, *range(past - 1)]]
-    xx = train.xx.sum(0) / max(train.count.sum(), 1.0)
-    step = np.zeros((past, channels, len(xx)))
-    for columns, weight in ((lags, 1.0), (before, -0.5), (after, -0.5)):
-        np.add.at(step, (*np.indices(lags.shape), columns), weight)
-    step[[0, -1]] *= 2  # one neighbour only
-    error = 2 * np.einsum("lca,ab,lcb->lc", step, xx, step)
+    channels, own = base.channels, base.block
+    error = 2 * errors(base.past_covariance).numpy().reshape(-1, channels)
     mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each group
     wide = error[: base.close, None] * mixed[2:, None]
     parts = [mixed[0] * error, error, mixed[1] * error, wide]
     noise = np.concatenate([part.ravel() for part in parts])
     noise[own : own + channels] = 0.0
-    return np.pad(noise, (0, len(xx) - len(noise)))
+    return np.pad(noise, (0, own + base.columns - len(noise)))
 
 
-def _solve(
-    base: LinearBase, train: Pair, judges: Pair, noise: Float64[np.ndarray, " column"]
-) -> None:
+def _newest(base: LinearBase) -> Float64[np.ndarray, "column channel"]:
+    """The newest own values as the older ones lead one to expect them, by what is seen."""
+    mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
+    channels, own = base.channels, base.block
+    result = np.zeros((own + base.columns, channels))
+    share = np.linalg.solve(covariance[channels:, channels:], covariance[channels:, :channels])
+    result[own + channels : 2 * own] = share
+    result[-1] = mean[:channels] - mean[channels:] @ share
+    return result
+
+
+def _solve(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> None:
     """The coefficients of every kind of past, their errors and the whitening."""
     own = base.block + np.arange(base.columns)
     far = np.where(own < 2 * base.block, own - base.block, own)  # others stand in for an own past
-    newest = (own < base.block + base.channels) & (base.clock.past > 1)
-    late = np.where(newest, own + base.channels, own)  # the value before it stands for the newest
     sums = train[0] + train[1], judges[0] + judges[1]
     with_past = best_choice([_take(sums, own)])
     halves = [_take((train[0], judges[1]), far), _take((train[1], judges[0]), far)]
@@ -114,11 +139,13 @@ def _solve(
         halves = [_take(sums, far)]
     without = best_choice(halves, solve(sums[0].take(own), with_past))
     ridge = with_past.ridge
+    noise, newest = _noise(base, stencil), (own[: base.channels], _newest(base))
     for number, share in enumerate(TORN):
         kind, blurred = 4 * number, (sums[0].blurred(share * noise), sums[1].blurred(share * noise))
         beta = _keep(base, kind, _take(blurred, own), with_past, ridge)
         _keep(base, kind + 1, _take(blurred, far), without, ridge, beta)
-        _keep(base, kind + 2, _take(blurred, late), with_past, ridge)
+        late = blurred[0].replaced(*newest), blurred[1].replaced(*newest)
+        _keep(base, kind + 2, _take(late, own), with_past, ridge)
         for table in (base.beta, base.white, base.spread):
             table[kind + 3] = table[kind + 1]  # without an own past, its newest value is no matter
 

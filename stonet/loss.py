@@ -16,10 +16,10 @@ def masked_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     r"""What is minimised, and its value, in normalised units.
 
-        mean |forecast - future| + alpha * mean |reconstruction - past| + mean |error of a row|
+        mean |forecast - future| + alpha * mean |reconstruction - past|
 
     Each is a mean over the observed values of all windows, in all processes; a frame that several
-    windows share counts once for each of them. Rows are there where an expert has a lesson.
+    windows share counts once for each of them.
     """
     errors, counts = error_sums(output, batch, target, mask, alpha)
     sums = torch.stack([errors, counts]).detach()
@@ -37,9 +37,7 @@ def masked_loss(
 def error_sums(
     output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
 ) -> tuple[Float[Tensor, " term"], Float[Tensor, " term"]]:
-    """Summed errors and their counts: of the forecast, of the reconstruction and of rows.
-
-    The reconstruction's only if it has a weight, those of rows if there are any.
+    """Summed errors and their counts: of the forecast; of the reconstruction, if it has a weight.
 
     Only nodes that have a target count: a tile's core, which comes first.
     """
@@ -51,7 +49,5 @@ def error_sums(
         uses = truth.new_zeros(len(truth)).index_add(0, past, truth.new_ones(len(past)))
         times = uses[:, None, None]
         terms.append(torch.stack(masked_mae(output.reconstruction[:, :core], truth, seen, times)))
-    if output.rows is not None:
-        terms.append(torch.stack(output.rows))
     errors, counts = torch.stack(terms, dim=1)
     return errors, counts

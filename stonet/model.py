@@ -3,7 +3,7 @@ r"""STONet: lift, encode, decode, project. The paper's figure.
 v_t = P(u_t)                                lift      every frame by itself
 v_enc_t = K_{a_t} v_t                       encode    graph kernels on multipole levels
 v_dec(x, t) = G(v_enc)(x, t)                decode    branch x trunk at any x and t
-u = base + scale (P'(v_dec) + a - g base)   project   base: closed form; a, g: the expert's advice
+u = base + scale (P'(v_dec) + a - g base)   project   base: closed form; a, g: the experts' advice
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stonet.config import Config, GraphConfig
 from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
-from stonet.expert import Expert, Rows, Sight, corrected
+from stonet.expert import Expert, Experts, Guise, Rows, Sight, corrected
 from stonet.forecaster import Forecaster, Lesson, Output, Scene, Tile
 from stonet.geometry import Points
 from stonet.halo import Web, cut_out, weave
@@ -36,6 +36,7 @@ from stonet.multipole import (
     levels_for,
 )
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
+from stonet.portrait import Portraits
 from stonet.regular import between_leads, on_leads
 from stonet.school import School
 from stonet.stencil import Stencil, make_stencil
@@ -56,6 +57,7 @@ class QueryLinks:
 
     decoder: Links
     stencil: Stencil | None
+    portrait: Float[Tensor, "query trait"] | None = None
 
 
 class STONetwork(Forecaster):
@@ -92,11 +94,13 @@ class STONetwork(Forecaster):
         self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
         edge = edge_width(self.describe, dimension)
         self.base = None if network.base == "none" else LinearBase(clock, channels, network.base)
-        self.expert, self.clock = None, clock
+        self.experts, self.portraits, self.clock = None, None, clock
         if self.base is not None and network.expert:
             features = 2 * clock.features + self.base.suns
-            places = self._position(nodes)
-            self.expert = Expert(self.base.width, features, network.expert, clock, channels, places)
+            self.portraits = Portraits(clock, channels, nodes)
+            size = (self.base.width, features, network.expert, clock, channels)
+            here = (self._position(nodes), self.portraits.traits)
+            self.experts = Experts([Expert(*size, *here) for _ in range(network.experts or 1)])
         self.sees = min(network.sees or clock.past, clock.past)
         sizes = Sizes(dimension, clock.features, edge, self.sees, clock.horizon, len(nodes))
         self.decoder = build_decoder(sizes, network)
@@ -123,7 +127,7 @@ class STONetwork(Forecaster):
         stencil = None
         if self.base is not None:
             stencil = make_stencil(queries, nodes, self.base.texture).to(*self._where)
-        return QueryLinks(decoder.to(*self._where), stencil)
+        return QueryLinks(decoder.to(*self._where), stencil, self._portrait(queries))
 
     def web(self, nodes: Points) -> Web:
         if not self.tiled:
@@ -141,7 +145,8 @@ class STONetwork(Forecaster):
             stencil = replace(stencil, own=own).to(*self._where)
         position = self._position(part.points).to(*self._where)
         graph = NodeGraph(part.multipole.to(*self._where), position)
-        scene = Scene(graph, QueryLinks(links.to(*self._where), stencil))
+        asked = QueryLinks(links.to(*self._where), stencil, self._portrait(part.core))
+        scene = Scene(graph, asked)
         return Tile(part.nodes, len(core), scene)
 
     def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "frame node latent"]:
@@ -172,12 +177,7 @@ class STONetwork(Forecaster):
         encoded = self.encode(newest, scene)
         present = None if newest.present is None else newest.present[newest.past]
         answer = self._answer(encoded[newest.past], present, batch, scene)
-        rows = (
-            None
-            if lesson is None or lesson.rows is None or self.expert is None
-            else lesson.rows.error(self.expert)
-        )
-        return Output(answer, self.reconstruct(encoded), newest, rows)
+        return Output(answer, self.reconstruct(encoded), newest)
 
     @torch.no_grad()
     def rows(
@@ -186,20 +186,20 @@ class STONetwork(Forecaster):
         chosen: Int64[np.ndarray, " window"],
         nodes: Points,
         points: Int64[np.ndarray, " point"],
-        silent: Bool[Tensor, "window point"],
-        gaps: float = 0.0,
+        guise: Guise,
     ) -> Rows:
-        """Lessons for the expert: these windows at these of the nodes, with a share of gaps."""
-        assert self.base is not None  # the expert corrects it
+        """Lessons for the expert: these windows at these of the nodes."""
+        assert self.base is not None and self.portraits is not None  # the expert knows both
         queries = nodes.take(points)
         stencil, near = make_stencil(queries, nodes, self.base.texture).around()
         stencil = stencil.to(*self._where)
         batch = windows.take(near).inputs(chosen)
-        if gaps:
-            batch = hide_values(batch, gaps, seed=int(chosen.sum()))
-        look = self.base.look(batch, stencil).silenced(silent)
+        if guise.gaps:
+            batch = hide_values(batch, guise.gaps, seed=int(chosen.sum()))
+        look = self.base.look(batch, stencil).silenced(guise.silent)
         knots, place = self.base.knots(look, batch), self._position(queries)
-        sight = self._sight(look, knots, batch, stencil, place.to(*self._where))
+        portrait = self.portraits.shown(queries, guise.strange)
+        sight = self._sight(look, knots, batch, stencil, place.to(*self._where), portrait)
         sight = Sight(*(part.flatten(0, 1) for part in vars(sight).values()))
         target, mask = windows.take(points).targets(chosen)
         mask = mask & on_leads(batch.lead)[:, :, None, None]
@@ -227,9 +227,10 @@ class STONetwork(Forecaster):
         look = self.base.look(batch, links.stencil)
         knots = self.base.knots(look, batch)
         base, scale = self.base.between(knots, batch), self.base.scale(look, batch)
-        if self.expert is not None:
-            place = links.decoder.position
-            advice = self.expert(self._sight(look, knots, batch, links.stencil, place))
+        if self.experts is not None:
+            assert links.portrait is not None  # made with the links
+            here = links.decoder.position, links.portrait
+            advice = self.experts(self._sight(look, knots, batch, links.stencil, *here))
             between = between_leads(batch.lead, self.clock.horizon).expand(len(advice), -1, -1)
             asked_for = torch.einsum("btl,bqlc->btqc", between, advice)
             correction = correction + corrected(base, asked_for)
@@ -242,6 +243,7 @@ class STONetwork(Forecaster):
         batch: Batch,
         stencil: Stencil,
         place: Float[Tensor, "query m"],
+        portrait: Float[Tensor, "*batch query trait"],
     ) -> Sight:
         assert self.base is not None
         white = self.base.whitened(look).to(batch.frames.dtype)
@@ -250,7 +252,8 @@ class STONetwork(Forecaster):
         sun = self.base.sun(batch, stencil)
         time = clock if sun is None else torch.cat([clock, sun], dim=-1)
         base = knots[:, :, 1:].clamp(self.base.low, self.base.high).to(white.dtype)
-        return Sight(white, look.own, base, time, place.expand(len(white), -1, -1))
+        here = (part.expand(*look.kind.shape, -1) for part in (place, portrait))
+        return Sight(white, look.own, base, time, *here)
 
     def reconstruct(
         self, encoded: Float[Tensor, "frame node latent"]
@@ -266,16 +269,17 @@ class STONetwork(Forecaster):
     def school(
         self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int
     ) -> School | None:
-        if self.expert is None:
+        if self.experts is None:
             return None
-        return School(self.expert, self.rows, windows, nodes, seed, outage, steps)
-
-    def schooled(self) -> list[nn.Parameter]:
-        return [] if self.expert is None else list(self.expert.parameters())
+        assert self.base is not None  # the expert corrects it
+        left = float(self.base.spread[0].mean())
+        return School(self.experts, self.rows, windows, nodes, seed, outage, steps, left)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
             fit_linear(self.base, train, validation, nodes)
+        if self.portraits is not None:
+            self.portraits.fit(train)
 
     @property
     def _seen_by_encoder(self) -> Describe:
@@ -290,6 +294,9 @@ class STONetwork(Forecaster):
         return Links(
             self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes))
         )
+
+    def _portrait(self, points: Points) -> Float[Tensor, "point trait"] | None:
+        return None if self.portraits is None else self.portraits.at(points).to(*self._where)
 
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
         """Coordinates of order one: unit vectors on a sphere, on a plane the training's box."""

@@ -70,6 +70,18 @@ class Moments:
         """As if there were these columns only, in this order; one may stand for another, too."""
         return replace(self, xx=self.xx[:, keep[:, None], keep], xy=self.xy[:, keep])
 
+    def replaced(
+        self, columns: Int64[np.ndarray, " some"], change: Float64[np.ndarray, "column some"]
+    ) -> Moments:
+        """As if these columns were mixtures of the others."""
+        xx, xy = self.xx.copy(), self.xy.copy()
+        mixed = xx @ change
+        xx[:, :, columns] = mixed
+        xx[:, columns] = np.swapaxes(mixed, 1, 2)
+        xx[:, columns[:, None], columns] = change.T @ mixed
+        xy[:, columns] = np.einsum("cs,hcld->hsld", change, xy)
+        return replace(self, xx=xx, xy=xy)
+
     @property
     def pooled(self) -> Moments:
         """As if all hours were one."""

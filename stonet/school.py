@@ -1,4 +1,4 @@
-"""The expert's schooling: many windows, few points each, before the network learns whole frames."""
+"""The experts' schooling: many windows, few points each, before the network learns whole frames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
-from torch import Tensor
+from jaxtyping import Int64
 
-from stonet.expert import Expert, Rows
+from stonet.expert import Expert, Experts, Guise, Rows
 from stonet.geometry import Points, curve_order
 from stonet.progress import tell
 from stonet.windows import Windows
@@ -21,92 +20,105 @@ FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
 WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
+STRANGE = 0.3  # share of the others that are shown with the portrait that their neighbours suggest
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.995  # of the base's error: what counts as less
 CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
 PASSES = 3  # over the rows at most: few rows are soon known by heart
+QUIET, MORE = 0.04, 4  # where the base leaves less over there is less noise: so many times more
 LESSON = 1024  # rows of a step
-DROPPED = 0.2  # share of their regressors
+DROPPED, NOISY = 0.2, 0.25  # share of their regressors; less where the base leaves less over
 LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 3e-3, 1e-4, 30
 
 
-# Rows of some windows at some of the nodes, with who is silent there, and a share of gaps.
+# Rows of some windows at some of the nodes, in a guise.
 Show = Callable[
-    [
-        Windows,
-        Int64[np.ndarray, " window"],
-        Points,
-        Int64[np.ndarray, " point"],
-        Bool[Tensor, "window point"],
-        float,
-    ],
-    Rows,
+    [Windows, Int64[np.ndarray, " window"], Points, Int64[np.ndarray, " point"], Guise], Rows
 ]
 
 
 class School:
-    """Rows of the training windows, from which the expert learns, as many as the steps ask for.
+    """Rows of the training windows, from which the experts learn, as many as the steps ask for.
 
     Args:
-        expert: who learns.
+        experts: who learn, one after another.
         show: makes rows.
         windows: for training.
         nodes: the points that these are at.
         seed: decides which rows are drawn.
         outage: whether any are seen without a past; how many is the school's choice.
-        steps: of the schooling.
+        steps: of each one's schooling.
+        left: what the base leaves over, in standard deviations of the field.
     """
 
     def __init__(
         self,
-        expert: Expert,
+        experts: Experts,
         show: Show,
         windows: Windows,
         nodes: Points,
         seed: int,
         outage: bool,
         steps: int,
+        left: float,
     ) -> None:
-        self.expert, self.show, self.nodes, self.seed = expert, show, nodes, seed
+        self.experts, self.show, self.nodes, self.seed = experts, show, nodes, seed
         self.order = curve_order(nodes)  # points beside each other share their neighbours
         self.aside = np.zeros(len(nodes), dtype=bool)
         self.aside[self.order[ASIDE - 1 :: ASIDE]] = True
-        wanted = max(math.ceil(steps * LESSON / PASSES), FEWEST_ROWS)
-        most = MOST_NUMBERS // (expert.own.in_features + 2 * math.prod(expert.shape))
+        self.dropped = DROPPED * min(1.0, left / NOISY)
+        passes = PASSES * min(max(QUIET / max(left, 1e-9), 1.0), MORE)
+        wanted = max(math.ceil(steps * LESSON / passes), FEWEST_ROWS)
+        one = self.members[0]
+        most = MOST_NUMBERS // (one.own.in_features + 2 * math.prod(one.shape))
         most = min(most, len(windows) * len(nodes))
         self.rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
-        self.limit = math.ceil(PASSES * most / LESSON)  # of the steps, if more were asked for
+        self.limit = math.ceil(passes * most / LESSON)  # of the steps, if more were asked for
         self.steps = min(steps, self.limit)
 
-    def lesson(self, step: int) -> Rows:
+    @property
+    def members(self) -> list[Expert]:
+        return [member for member in self.experts.members if isinstance(member, Expert)]
+
+    def lesson(self, step: int, member: int = 0) -> Rows:
         """The rows of a step, some of what they show dropped so that none is relied on."""
         count = max(1, len(self.rows) // LESSON - 1)  # lessons of a pass, which begins anywhere
         spare = max(0, len(self.rows) - count * LESSON)
-        first = int(np.random.default_rng((self.seed, step // count)).integers(spare + 1))
-        start = first + step % count * LESSON
+        key = (self.seed, member)
+        first = int(np.random.default_rng((*key, step // count)).integers(spare + 1))
+        start = first + (step + member) % count * LESSON
         rows = self.rows.part(slice(start, start + LESSON))  # a view: they lie there in disorder
-        draw, white = np.random.default_rng((self.seed, step, 1)), rows.sight.white
-        kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= DROPPED)
-        return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - DROPPED)))
+        draw, white = np.random.default_rng((*key, step, 1)), rows.sight.white
+        kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= self.dropped)
+        return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - self.dropped)))
 
     def teach(self, judges: Windows) -> None:
-        """Leaves the expert as it is in the end, or as it was when it erred far less on the judges.
+        """Each expert by itself, judged by the same rows."""
+        tests = self._rows(judges, TEST_ROWS)
+        far = self._rows(judges, TEST_ROWS // 4, silence=1.0) if self.aside.any() else None
+        for number, member in enumerate(self.members):
+            self._teach(number, member, tests)
+            if self.steps:
+                _judge_far(member, far)
+
+    def _teach(self, number: int, expert: Expert, tests: Rows) -> None:
+        """Leaves the expert as it is in the end, or as it was when it erred far less on the tests.
 
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
-        So it does at places without a past, by the points that were set aside for them.
         """
-        expert, steps, tests = self.expert, self.steps, self._rows(judges, TEST_ROWS)
+        steps, total_steps = self.steps, self.steps * len(self.members)
+        expert.requires_grad_(True)
         optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY, fused=True)
         enough = best = error = CLEARLY * _error(tests, expert)
         kept = copy.deepcopy(expert.state_dict())
         for step in range(steps):
-            tell(step, steps)
+            tell(number * steps + step, total_steps)
             for group in optimiser.param_groups:
                 warm = min(1.0, (step + 1) / WARMUP)
                 group["lr"] = LR * warm * (0.01 + 0.495 * (1 + math.cos(math.pi * step / steps)))
-            total, count = self.lesson(step).error(expert)
+            total, count = self.lesson(step, number).error(expert)
             optimiser.zero_grad(set_to_none=True)
             (total / count.clamp(min=1)).backward()
             optimiser.step()
@@ -114,22 +126,16 @@ class School:
                 error = _error(tests, expert)
                 if error < best:
                     best, kept = error, copy.deepcopy(expert.state_dict())
+        expert.requires_grad_(False)
         if not error < min(enough, CALM * best):
             expert.load_state_dict(kept)
-        if steps:
-            self._judge_far(judges)
 
-    def _judge_far(self, judges: Windows) -> None:
-        """No advice without a past, unless it helps where nobody learned from such rows."""
-        share = self.expert.far_share.zero_()
-        if self.aside.any():
-            tests = self._rows(judges, TEST_ROWS // 4, silence=1.0)
-            silent = _error(tests, self.expert)
-            share.fill_(1.0)
-            share.fill_(float(_error(tests, self.expert) < CLEARLY * silent))
+    def _rows(
+        self, windows: Windows, most: int, silence: float = 0.0, learned: bool = False
+    ) -> Rows:
+        """Groups of windows at a few points; a share as if without a past.
 
-    def _rows(self, windows: Windows, most: int, silence: float = 0.0, torn: bool = False) -> Rows:
-        """Groups of windows at a few points; a share as if without a past, some groups with gaps.
+        Those that are learned from: some groups with gaps, some points strange.
 
         In disorder: a lesson is to be of many groups.
 
@@ -148,14 +154,24 @@ class School:
             points = pool[(start + few * number + np.arange(few)) % len(pool)]
             silent = draw.random((count, few)) < silence
             silent &= (silence == 1) | ~self.aside[points]
-            has_gaps = torn and number % TORN == TORN - 1
+            strange = silent | (draw.random((count, few)) < (STRANGE if learned else 0.0))
+            has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
-            quiet = torch.from_numpy(silent)
-            part = self.show(windows, chosen, self.nodes, points, quiet, gaps)
+            guise = Guise(torch.from_numpy(silent), torch.from_numpy(strange), gaps)
+            part = self.show(windows, chosen, self.nodes, points, guise)
             result = part.room(groups * len(part)) if result is None else result
             result.put(order[number], part)
         assert result is not None
         return result
+
+
+def _judge_far(expert: Expert, tests: Rows | None) -> None:
+    """No advice without a past, unless it helps where nobody learned from such rows."""
+    share = expert.far_share.zero_()
+    if tests is not None:
+        silent = _error(tests, expert)
+        share.fill_(1.0)
+        share.fill_(float(_error(tests, expert) < CLEARLY * silent))
 
 
 @torch.no_grad()

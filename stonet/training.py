@@ -34,7 +34,6 @@ from stonet.tiles import Tiles
 from stonet.windows import Windows, in_batches
 
 LATE = 20  # steps after which a GPU is asked how they went; a processor knows at once
-GENTLE = 0.1  # of the learning rate, for what has been to school
 MAX_BAD_STEPS = 3  # non-finite losses in a row before giving up
 LOOKED_AT, FEWEST = 2**16, 8  # points of all windows that a look takes in; windows at least
 
@@ -77,13 +76,7 @@ class Trainer:
         self.lr = self.config.lr or self.model.lr
         self.optimiser = None
         if self.parameters:  # fused: it can leave a step out without asking the host
-            gentle = {id(p) for p in self.model.schooled()}
-            groups = (
-                {"params": [p for p in self.parameters if (id(p) in gentle) == slow], "slow": slow}
-                for slow in (False, True)
-            )
-            some = [group for group in groups if group["params"]]
-            self.optimiser = torch.optim.Adam(some, lr=self.lr, fused=True)
+            self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, fused=True)
         self.network: nn.Module = self.model  # or what shares its gradients with other processes
         self.best = self._weights()
         self.whole = False  # whether weights, optimiser and state belong to the same step
@@ -118,8 +111,6 @@ class Trainer:
         """What comes before the first step: a saved state or the closed forms, and the scenes."""
         if not (resume and self._restore(folder)):
             self._solve_closed_forms()
-        self.model.cpu()  # where the school is; the optimiser's state stays
-        self._open_school()
         self.model.to(self.device)
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
@@ -157,7 +148,7 @@ class Trainer:
         assert optimiser is not None  # there is something to train
         lr = self.lr * learning_rate(config, state.step, self.per_epoch, self.steps)
         for group in optimiser.param_groups:
-            group["lr"] = lr * (GENTLE if group["slow"] else 1.0)
+            group["lr"] = lr
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
         with autocast(config.precision, self.device):
@@ -238,10 +229,10 @@ class Trainer:
         return float(sums[0] / sums[1])
 
     def _solve_closed_forms(self) -> None:
-        """And the expert's first lessons; by the first process, for all of them."""
+        """And the experts' schooling; by the first process, for all of them."""
         if crew.rank() == 0:
             self.model.fit_closed_form(self.windows, self.judges, self.nodes)
-            school = self._open_school()
+            school = self.school(self.config.schooling)
             if school is not None:
                 school.teach(self.judges)
         if crew.size() > 1:
@@ -252,14 +243,8 @@ class Trainer:
                     value.copy_(shared)
         self.best = self._weights()
 
-    def _open_school(self) -> School | None:
-        """Rows for the expert, if the model has one, in the host's memory."""
-        if self.feed.school is None:
-            self.feed.school = self.school(self.config.schooling)
-        return self.feed.school
-
     def school(self, steps: int) -> School | None:
-        """A school with rows for so many steps."""
+        """A school with rows for so many steps, if the model has anyone to send there."""
         seed, outage = self.config.seed, bool(self.config.outage)
         return self.model.school(self.windows, self.nodes, seed, outage, steps)
 

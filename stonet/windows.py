@@ -81,14 +81,17 @@ class Batch:
         """Whether a node has any value in a window, by channel."""
         return self.seen[self.past].any(1)
 
+    def regular(self, past: int) -> bool:
+        """Whether all windows have so many inputs, a step apart."""
+        lag = self.at_hand.lag
+        return lag.shape[1] == past and bool(((lag - torch.arange(1 - past, 1)).abs() < 1e-3).all())
+
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
         """The share of a node's inputs that must be filled; None: none, in any window.
 
         A node without any value has nothing to fill; at odd times everything is filled.
         """
-        lag = self.at_hand.lag
-        odd = lag.shape[1] != past or bool(((lag - torch.arange(1 - past, 1)).abs() >= 1e-3).any())
-        if odd:
+        if not self.regular(past):
             return self.frames.new_ones(len(self.past), self.frames.shape[1])
         if self.observed is None or not self.silence.gaps:
             return None

@@ -34,7 +34,7 @@ RIVALS = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind of
 
 
 def trained(precision: str, *settings: str) -> tuple[Run, State]:
-    short = f"train.precision={precision}", "train.epochs=1"
+    short = f"train.precision={precision}", "train.epochs=3"
     task = Task.of(small_dataset(), quick(*short, *settings))
     run = Run.untrained(task)
     return run, Trainer(run, task).fit()

@@ -78,7 +78,7 @@ class Unmoved:
     """An optimiser that only counts: Adam's own step is PyTorch's matter."""
 
     def __init__(self) -> None:
-        self.param_groups: list[dict[str, Any]] = [{"slow": False}]
+        self.param_groups: list[dict[str, Any]] = [{}]
         self.steps = 0
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -97,8 +97,10 @@ def on_meta(field: Field, *settings: str) -> Trainer:
     if getattr(model, "base", None) is not None:
         for name in Texture._fields:  # read when a scene is made, which may wait
             setattr(model.base, name, torch.ones(()))
+    if getattr(model, "portraits", None) is not None:
+        model.portraits.texture = torch.ones(3)
     trainer.device = trainer.feed.device = META
-    trainer.parameters, trainer.late = list(model.parameters()), 99
+    trainer.parameters, trainer.late = [p for p in model.parameters() if p.requires_grad], 99
     trainer.optimiser = Unmoved()  # type: ignore[assignment]
     trainer.tiles.prepare()
     return trainer
