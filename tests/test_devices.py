@@ -16,6 +16,7 @@ from small import quick, small_dataset
 from stonet import training
 from stonet.devices import backend_for, pick_device, sent
 from stonet.errors import StonetError, UsageError
+from stonet.expert import Guise
 from stonet.feeding import ahead
 from stonet.loss import masked_loss
 from stonet.model import STONetwork
@@ -75,15 +76,17 @@ def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
     """They are made in the host's memory, wherever the lesson is."""
     task = small_task(small_field("sphere", 2))
     model = fitted_run(task).model
-    assert isinstance(model, STONetwork) and model.expert is not None
-    points, silent = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
-    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, silent)
+    assert isinstance(model, STONetwork) and model.experts is not None
+    points, nobody = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
+    guise = Guise(nobody, nobody)
+    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, guise)
     moved = rows.to(META)
     assert {t.device.type for t in tensors(moved)} == {"meta"}
-    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 9
-    total, count = moved.error(model.expert.to(META))
+    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10
+    experts = model.experts.to(META).requires_grad_(True)  # as at school
+    total, count = moved.error(experts)
     (total / count).backward()
-    assert all(p.grad is not None for p in model.expert.parameters())
+    assert all(p.grad is not None for p in experts.parameters())
 
 
 def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

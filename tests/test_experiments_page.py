@@ -56,6 +56,7 @@ def test_a_bound_from_above_counts_its_own_value() -> None:
 
 def test_claims_find_their_numbers_in_the_tables() -> None:
     line = {"dataset": "wave", "model": "stonet"}
+    alone = {"dataset": "wave", "whole": "operator"}
     tables = EMPTY | {
         "comparison": [
             line | {"mae": 0.8, "improvement": 20.0, "p": 0.01, "improvement_based": 20.0},
@@ -81,8 +82,9 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
             line | {"ask": "outage", "level": 0.5, "change": 50.0},
         ],
         "ablation": [
-            {"dataset": "wave", "factor": "levels", "value": "1", "change": 2.0, "default": False},
-            {"dataset": "wave", "factor": "alpha", "value": "0.0", "change": 0.0, "default": True},
+            alone | {"factor": "levels", "value": "1", "change": 2.0, "default": False},
+            alone | {"factor": "alpha", "value": "0.0", "change": 0.0, "default": True},
+            alone | {"whole": "default", "factor": "levels", "value": "1", "change": 9.0},
         ],
         "cost": [{"dataset": "wave", "decoder": "ode", "times": 5.0}],
     }

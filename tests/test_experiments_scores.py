@@ -86,21 +86,25 @@ def test_a_training_is_repeated_to_the_bit(trained: Trained) -> None:
 
 def test_an_ablation_changes_one_setting() -> None:
     small = EFFORTS["small"]
-    cells = ablation.cells(("wave",), (), 1, small)
-    usual = cells[0].config.model_dump()
-    assert cells[0].label == "default" and cells[0].config == load_config(settings=small.settings)
-    for one in cells[1:]:
-        config = one.config.model_dump()
+    cells = {one.label: one for one in ablation.cells(("wave",), (), 1, small)}
+    assert cells["default"].config == load_config(settings=small.settings)
+    alone = ("network.base=none", "network.expert=0")
+    assert cells["operator"].config == load_config(settings=(*small.settings, *alone))
+    for label, one in cells.items():
+        name = "operator" if label.startswith("operator") else "default"
+        config, usual = one.config.model_dump(), cells[name].config.model_dump()
         differ = [
             f"{section}.{key}"
             for section in ("read", "data", "graph", "network", "rival", "train")
             for key in config[section]
             if config[section][key] != usual[section][key]
         ]
-        assert len(differ) == 1 and differ[0] in ablation.FACTORS
-        assert one.label.startswith(differ[0].partition(".")[2])
+        assert len(differ) == (label != name) and set(differ) <= set(ablation.WHOLES[name].factors)
+        assert one.training == small.fixed[name]
+        if differ:
+            assert label.removeprefix("operator ").startswith(differ[0].partition(".")[2])
     only = ablation.cells(("wave",), ("levels",), 1, small)
-    assert len(only) == len(ablation.FACTORS["graph.levels"])
+    assert len(only) == len(ablation.WHOLES["operator"].factors["graph.levels"])
 
 
 def test_the_ablations_table_holds_the_default_in_every_factor(tmp_path: Path) -> None:
@@ -112,7 +116,10 @@ def test_the_ablations_table_holds_the_default_in_every_factor(tmp_path: Path) -
     ]
     lines = ablation.table(results)
     usual = [line for line in lines if line["default"]]
-    assert {line["factor"] for line in usual} == {"levels", "kernel"}
+    assert {(line["whole"], line["factor"]) for line in usual} == {
+        ("operator", "levels"),
+        ("operator", "kernel"),
+    }
     assert all(line["change"] == 0 for line in usual)
     assert sorted(line["change"] for line in lines if not line["default"]) == [100, 200, 300]
     ablation.figure(results, tmp_path / "ablation.png")

@@ -12,6 +12,7 @@ from contracts import Elsewhere
 from stonet import linear
 from stonet.clock import SECOND, Clock
 from stonet.field import Field
+from stonet.filling import fill_gaps, move
 from stonet.geometry import Points
 from stonet.linear import LinearBase, Look
 from stonet.linear_fit import fit_linear
@@ -189,6 +190,26 @@ def test_what_is_missing_has_no_influence(some_base) -> None:
     batch = asked(values, [1, 2.5], observed)
     hidden = torch.from_numpy(np.where(observed, values, 1e30))
     assert torch.equal(answer(some_base, batch), answer(some_base, replace(batch, frames=hidden)))
+
+
+def test_pasts_are_at_whole_steps_the_newest_first_and_as_the_learned_ones_suggest(
+    some_base,
+) -> None:
+    """As they are where nothing is missing; else filled or moved; zero where nothing is known."""
+    values, seen = noise(6, 12, 2), np.random.default_rng(3).random((6, 12, 2)) < 0.7
+    plain, known = some_base.pasts(asked(values, [1]))
+    assert known is None
+    np.testing.assert_array_equal(plain[0], values[::-1])
+    seen[:, 4] = seen[:, 7, 1] = False
+    told = some_base.past_mean, some_base.past_covariance
+    odd = [-5.4, -4, -2.7, -2, -1.3, 0]
+    past, there = (torch.from_numpy(part)[None] for part in (values, seen))
+    moved = move(past, there, torch.tensor([odd], dtype=torch.float64), *told)
+    for lags, wanted in ((None, fill_gaps(past.flip(1), there.flip(1), *told)), (odd, moved)):
+        found, known = some_base.pasts(asked(values, [1], seen, lags))
+        np.testing.assert_array_equal(known[0], seen.any(0))
+        torch.testing.assert_close(found, wanted * there.any(1, keepdim=True), rtol=0, atol=1e-6)
+        assert not found[0, :, 4].any() and not found[0, :, 7, 1].any()
 
 
 def test_a_node_without_a_past_is_answered_as_a_place_without_a_node(some_base) -> None:

@@ -1,8 +1,6 @@
-"""The loss: the paper's two means over observed values, and a lesson's beside them."""
+"""The loss: the paper's two means over observed values."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,11 +31,8 @@ def test_the_loss_is_the_papers_formula_over_observed_values() -> None:
     loss, value = masked_loss(output, batch, target, mask, alpha=0.3)
     assert float(value) == pytest.approx(0.3 * np.mean(inputs) + np.mean(outputs), rel=1e-6)
     assert float(loss) == float(value)
-    taught = replace(output, rows=(torch.tensor(6.0), torch.tensor(4.0)))  # a lesson's error
-    assert float(masked_loss(taught, batch, target, mask, 0.3)[1] - value) == pytest.approx(1.5)
-    assert float(masked_loss(taught, batch, target, mask, 0.0)[1]) == pytest.approx(
-        1.5 + np.mean(outputs), rel=1e-6
-    )
+    plain = masked_loss(output, batch, target, mask, alpha=0.0)[1]
+    assert float(plain) == pytest.approx(np.mean(outputs), rel=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])

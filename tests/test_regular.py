@@ -67,6 +67,17 @@ def test_weights_between_leads_pick_at_leads_and_sum_to_one(last: int) -> None:
     torch.testing.assert_close(anywhere.sum(-1), torch.ones(57).double())
 
 
+def test_a_batch_is_regular_where_all_inputs_are_there_and_a_step_apart() -> None:
+    """Within a thousandth of one; whichever values are missing."""
+    values, seen = noise(6, 4, 2), np.zeros((6, 4, 2), bool)
+    assert batch(values, [-5, -4, -3, -2, -1, 0], seen).regular(6)
+    assert batch(values, [-5.0004, -4, -3, -2, -1.0004, 0]).regular(6)
+    assert not batch(values, [-5, -4, -3.01, -2, -1, 0]).regular(6)
+    assert not batch(values, [-6, -4, -3, -2, -1, 0]).regular(6)
+    assert not batch(values, [-5, -4, -3, -2, -1, 0]).regular(5)
+    assert not batch(values[:5], [-4, -3, -2, -1, 0]).regular(6)
+
+
 def test_gaps_are_the_share_that_must_be_filled() -> None:
     """None without any; a node without a past has nothing to fill, odd times have it all."""
     values, seen = noise(6, 4, 2), np.ones((6, 4, 2), bool)

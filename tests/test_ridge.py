@@ -262,3 +262,20 @@ def test_blurred_sums_are_those_of_columns_with_errors_of_their_own() -> None:
     blurred = moments((x, y)).blurred(noise)
     np.testing.assert_allclose(blurred.xx[0], wanted, atol=0.01 * len(x))
     np.testing.assert_array_equal(blurred.xy, moments((x, y)).xy)
+
+
+def test_sums_with_replaced_columns_are_those_of_rows_in_which_others_stand_for_them() -> None:
+    """Mixtures of the others, and of the intercept; whoever holds the sums keeps them."""
+    parts, some = (rows(0), rows(1, count=50)), np.array([1, 2])
+    change = np.random.default_rng(3).normal(size=(COLUMNS, 2))
+    change[some] = 0
+    mixed = []
+    for x, y in parts:
+        other = x.copy()
+        other[:, some] = x @ change
+        mixed.append((other, y))
+    sums = moments(*parts)
+    found, wanted = sums.replaced(some, change), moments(*mixed)
+    for name, value in vars(found).items():
+        np.testing.assert_allclose(value, vars(wanted)[name], rtol=1e-10, atol=1e-8)
+        np.testing.assert_array_equal(vars(sums)[name], vars(moments(*parts))[name])

@@ -1,26 +1,24 @@
-"""The school: decided by its seed, never a harm, and a help where no linear operator is."""
+"""The school: decided by its seed, never a harm, and a help where no linear operator is.
+
+How long it may take is in test_comparison.py.
+"""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
-from stonet import comparison
 from stonet import school as school_module
 from stonet.clock import SECOND
 from stonet.expert import Expert, Rows
 from stonet.field import Field
 from stonet.model import STONetwork
-from stonet.run import Run
-from stonet.school import School, _error
+from stonet.school import School, _error, _judge_far
 from stonet.task import Task
-from stonet.training import Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +47,8 @@ def content(rows: Rows) -> list:
 
 
 def knowledge(model: STONetwork) -> dict[str, list]:
-    assert model.expert is not None
-    return {name: value.tolist() for name, value in model.expert.named_parameters()}
+    assert model.experts is not None
+    return {name: value.tolist() for name, value in model.experts.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +101,14 @@ def test_rows_are_of_every_kind(task: Task) -> None:
 
 def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> None:
     school = school_of(task)
-    lesson, drop = school.lesson(0), school_module.DROPPED
+    lesson, drop = school.lesson(0), school.dropped
     dropped = lesson.sight.white == 0
     share = dropped[lesson.sight.has_past].float().mean()  # others have fewer regressors
     assert float(share) == pytest.approx(drop, abs=0.01)
     spare = len(school.rows) - school_module.LESSON * max(
         1, len(school.rows) // school_module.LESSON - 1
     )
-    first = int(np.random.default_rng((0, 0)).integers(spare + 1))
+    first = int(np.random.default_rng((0, 0, 0)).integers(spare + 1))
     whole = school.rows.part(slice(first, first + school_module.LESSON))
     kept = lesson.sight.white[~dropped] * (1 - drop)
     torch.testing.assert_close(kept, whole.sight.white[~dropped])
@@ -141,7 +139,7 @@ def test_few_rows_are_not_learned_by_heart(task: Task, monkeypatch: pytest.Monke
     """However many steps are wanted, the rows are passed over a few times only."""
     monkeypatch.setattr(school_module, "PASSES", 2)
     school, taught = school_of(task, steps=500), []
-    monkeypatch.setattr(school, "lesson", lambda step: taught.append(step) or school.rows)
+    monkeypatch.setattr(school, "lesson", lambda step, _: taught.append(step) or school.rows)
     school.teach(task.windows("validation"))
     assert len(taught) == -(-2 * len(school.rows) // school_module.LESSON) < 500
 
@@ -153,11 +151,11 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
     monkeypatch.setattr(school_module, "LR", lr)
     model, judges = pupil(task), task.windows("validation")
     school = school_of(task, model=model, steps=40)
-    tests, untaught = school._rows(judges, 500), knowledge(model)
+    tests, untaught, (expert,) = school._rows(judges, 500), knowledge(model), school.members
     monkeypatch.setattr(school, "_rows", lambda *asked, **how: tests)
-    before = _error(tests, model.expert)
+    before = _error(tests, expert)
     school.teach(judges)
-    assert _error(tests, model.expert) <= before
+    assert _error(tests, expert) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
 
@@ -174,7 +172,7 @@ def test_the_end_counts_unless_it_was_far_better_before(
         return next(errors)
 
     monkeypatch.setattr(school_module, "_error", scripted)
-    monkeypatch.setattr(school, "_judge_far", lambda judges: None)
+    monkeypatch.setattr(school_module, "_judge_far", lambda expert, tests: None)
     school.teach(task.windows("validation"))
     assert len(states) == 4 and knowledge(model) == states[kept]
 
@@ -212,11 +210,11 @@ def test_what_no_linear_operator_can_tell_is_learned(
     monkeypatch.setattr(school_module, "DROPPED", 0.1)
     model = pupil(chaos)
     school = model.school(chaos.windows("train"), chaos.nodes, 0, False, 300)
-    tests = school._rows(chaos.windows("test"), 2000)
-    before = _error(tests, model.expert)
+    tests, (expert,) = school._rows(chaos.windows("test"), 2000), school.members
+    before = _error(tests, expert)
     assert before > 0.8  # of a standard deviation: the base knows nothing
     school.teach(chaos.windows("validation"))
-    assert _error(tests, model.expert) < 0.4 * before
+    assert _error(tests, expert) < 0.4 * before
 
 
 def test_small_data_are_seen_whole_and_with_gaps(
@@ -225,11 +223,11 @@ def test_small_data_are_seen_whole_and_with_gaps(
     school, shown = school_of(chaos), []
     monkeypatch.setattr(
         school, "show",
-        lambda windows, chosen, nodes, points, silent, gaps: shown.append((chosen, points, gaps))
-        or school.rows.part(torch.arange(silent.numel())),
+        lambda windows, chosen, nodes, points, guise: shown.append((chosen, points, guise.gaps))
+        or school.rows.part(torch.arange(guise.silent.numel())),
     )  # fmt: skip
     windows = chaos.windows("train")
-    rows = school._rows(windows, 10**6, torn=True)
+    rows = school._rows(windows, 10**6, learned=True)
     assert len(rows) >= len(windows) * len(chaos.nodes)
     assert set(np.concatenate([chosen for chosen, _, _ in shown])) == set(range(len(windows)))
     assert set(np.concatenate([points for _, points, _ in shown])) == set(range(len(chaos.nodes)))
@@ -241,7 +239,7 @@ def test_what_nobody_can_judge_is_not_said(task: Task) -> None:
     few = task.nodes.take(np.arange(3))
     school = pupil(task).school(task.windows("train").take(np.arange(3)), few, 0, True, 5)
     school.teach(task.windows("validation").take(np.arange(3)))
-    assert float(school.expert.far_share) == 0
+    assert [float(member.far_share) for member in school.members] == [0]
 
 
 def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,8 +261,8 @@ def test_points_set_aside_are_silent_for_the_judges_alone(
     assert school.aside.sum() == len(chaos.nodes) // school_module.ASIDE
     monkeypatch.setattr(
         school, "show",
-        lambda windows, chosen, nodes, points, silent, gaps: shown.append((points, silent))
-        or school.rows.part(torch.arange(silent.numel())),
+        lambda windows, chosen, nodes, points, guise: shown.append((points, guise.silent))
+        or school.rows.part(torch.arange(guise.silent.numel())),
     )  # fmt: skip
     school._rows(chaos.windows("train"), 2000, silence=0.5)
     assert any(silent.any() for _, silent in shown)
@@ -276,78 +274,117 @@ def test_points_set_aside_are_silent_for_the_judges_alone(
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_advice_that_does_not_help_without_a_past_is_not_given_there(
-    chaos: Task, helps: bool, monkeypatch: pytest.MonkeyPatch
+    chaos: Task, helps: bool
 ) -> None:
     """At points with a past it is given either way."""
-    model = pupil(chaos)
-    school = school_of(chaos, model=model)
-    expert = school.expert
+    school = school_of(chaos)
+    (expert,) = school.members
     torch.nn.init.constant_(expert.out.bias, 0.3)
     rows = school._rows(chaos.windows("validation"), 500, silence=1.0)
     advice = 0.3 * rows.scale - 0.3 * rows.scale * rows.base
     judged = replace(rows, target=rows.base + advice * (1 if helps else -1))
-    monkeypatch.setattr(school, "_rows", lambda *asked, **how: judged)
-    school._judge_far(chaos.windows("validation"))
+    _judge_far(expert, judged)
     assert float(expert.far_share) == helps
     assert (expert(rows.sight)[:, 1:] != 0).any() == helps
     own = replace(rows.sight, has_past=torch.ones_like(rows.sight.has_past))
     assert (expert(own)[:, 1:] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "least", "limit", "wanted"),
-    [
-        (20.0, 2.9, 5000, (230, 17.0)),  # what fits, beside the sixty that are counted before
-        (20.0, 3.1, 5000, (260, 20.0)),  # a seventh would not do for anything else
-        (1e3, 0.0, 5000, (1600, 154.0)),  # as many as are wanted
-        (1e3, 0.0, 400, (400, 34.0)),  # as many as the data give, and no time for more
-        (1e3, 0.0, 30, (30, 0.0)),
-        (-5.0, 0.0, 5000, (60, 0.0)),
-    ],
-)
-def test_schooling_is_booked_as_far_as_time_and_data_allow(
-    task: Task, seconds: float, least: float, limit: int, wanted: tuple[int, float], monkeypatch
+def left_by(task: Task, left: float) -> School:
+    """The school of a model whose base leaves so much over."""
+    model = pupil(task)
+    assert model.experts is not None
+    windows = task.windows("train")
+    return School(model.experts, model.rows, windows, task.nodes, 0, True, 100, left)
+
+
+def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_are_allowed(
+    task: Task,
 ) -> None:
-    """If it takes a second, and a tenth for each step."""
-    clock, trainer = [0.0], Trainer(Run.untrained(task), task)
-
-    def school(steps: int) -> SimpleNamespace:
-        taken = min(steps, limit)
-        return SimpleNamespace(
-            steps=taken, limit=limit, teach=lambda judges: clock.append(clock[-1] + 1 + 0.1 * taken)
-        )
-
-    monkeypatch.setattr(trainer, "school", school)
-    monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[-1])
-    steps, taking = comparison._schooling(trainer, 1600, seconds, least)
-    assert steps == pytest.approx(wanted[0], abs=1) and taking == pytest.approx(wanted[1], abs=0.11)
+    """There is less noise that could be relied on, or learned by heart."""
+    schools = [left_by(task, left) for left in (3.0, 0.25, 0.125, 0.04, 0.02, 0.005, 0.0)]
+    shares = [school.dropped / school_module.DROPPED for school in schools]
+    assert shares == pytest.approx([1, 1, 0.5, 0.16, 0.08, 0.02, 0])
+    more = [school.limit / schools[0].limit for school in schools]
+    assert more == pytest.approx([1, 1, 1, 1, 2, 4, 4], rel=1e-3)
+    shown = schools[-1].lesson(0).sight
+    assert (shown.white[shown.has_past] != 0).all()
 
 
-@pytest.mark.parametrize("whole", [5, 1000])
-def test_epochs_fill_the_seconds_and_looks_are_twenty_at_most(whole: int) -> None:
-    """But for epochs of few steps, which are looked at after each all the same."""
-    for seconds, look, step in itertools.product(
-        (1.0, 7.0, 60.0), (0.01, 0.5, 4.0), (0.01, 0.3, 5.0)
-    ):
-        epochs, each = comparison._epochs(seconds, look, step, whole)
-        taken = epochs * (each * step + look)
-        assert each <= whole and taken <= seconds
-        assert epochs <= comparison.JUDGED or each == whole
-        if not epochs:
-            assert seconds < comparison.FEWEST * (look + step)
-        elif each < whole:  # with one look less than a tenth of the steps were left over
-            assert seconds - taken <= 0.2 * seconds + look + step * (1 + 0.1 * epochs * each)
+def test_what_the_base_leaves_over_is_its_usual_error_where_all_is_there(task: Task) -> None:
+    model = pupil(task)
+    assert model.base is not None
+    left = float(model.base.spread[0].mean())
+    assert 0 < left < school_module.NOISY  # so that it makes a difference
+    share = school_of(task, model=model).dropped / school_module.DROPPED
+    assert share == pytest.approx(left / school_module.NOISY)
 
 
-@pytest.mark.parametrize(("model", "trains"), [("stonet", False), ("gcgru", True)])
-def test_where_time_is_short_the_expert_comes_before_the_operator(
-    task: Task, model: str, trains: bool, tmp_path, monkeypatch
+def strangers(model: STONetwork, rows: Rows) -> torch.Tensor:
+    """Which rows have the portrait that their point's neighbours suggest; others have its own."""
+    assert model.portraits is not None
+    place = model._position(model.nodes)
+    point = (rows.sight.place[:, None] - place).abs().sum(-1).argmin(1)
+    portraits = model.portraits.known, model.portraits.expected(model.nodes)
+    own, guess = ((rows.sight.portrait - one[point]).abs().amax(-1) < 1e-5 for one in portraits)
+    assert (own ^ guess).all()
+    return guess
+
+
+def test_strangers_look_as_their_neighbours_suggest_and_the_silent_always_are_strangers(
+    task: Task,
 ) -> None:
-    """A rival has nothing else than its steps, and takes the fewest that can be judged."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = Task.of(task.dataset, task.config.model_copy(update={"model": model}))
-    found = comparison._for_minutes(asked, 1e-6).train
-    if trains:
-        assert found.epochs * found.steps == comparison.FEWEST
-    else:
-        assert found.epochs == 0 and 0 < found.schooling <= comparison.TAUGHT
+    """Judges know whom they see, but for those without a past, whom nobody would know."""
+    model, judges = pupil(task), task.windows("validation")
+    school = school_of(task, model=model)
+    strange = strangers(model, school.rows)
+    silent = ~school.rows.sight.has_past
+    assert strange[silent].all()
+    share = float(strange[~silent].float().mean())
+    assert share == pytest.approx(school_module.STRANGE, abs=0.03)
+    assert not strangers(model, school._rows(judges, 500)).any()
+    assert strangers(model, school._rows(judges, 500, silence=1.0)).all()
+
+
+@pytest.fixture(scope="module")
+def taught(chaos: Task) -> tuple[STONetwork, STONetwork]:
+    """One with a single expert, one with two, after school."""
+    models = []
+    for count in (1, 2):
+        network = chaos.config.network.model_copy(update={"experts": count})
+        task = Task.of(chaos.dataset, chaos.config.model_copy(update={"network": network}))
+        model = pupil(task)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(school_module, "CLEARLY", 2.0)  # whatever is learned is kept
+            school_of(task, model=model, steps=8).teach(task.windows("validation"))
+        models.append(model)
+    return models[0], models[1]
+
+
+def test_each_expert_is_taught_by_itself_and_learns_something_else(taught) -> None:
+    """What the first one knows does not depend on whether there are others."""
+    first, second = ({n: p.tolist() for n, p in m.state_dict().items()} for m in members(taught[1]))
+    (alone,) = members(taught[0])
+    assert first == {name: value.tolist() for name, value in alone.state_dict().items()}
+    assert all(first[name] != second[name] for name, _ in alone.named_parameters())
+    assert not any(p.requires_grad for model in taught for p in model.experts.parameters())
+
+
+def test_together_they_err_no_more_than_they_do_in_the_mean(taught, chaos: Task) -> None:
+    rows = school_of(chaos, model=taught[1])._rows(chaos.windows("test"), 2000)
+    each = [_error(rows, member) for member in members(taught[1])]
+    total, count = rows.error(taught[1].experts)
+    assert float(total / count) <= np.mean(each) and each[0] != each[1]
+
+
+def members(model: STONetwork) -> list[Expert]:
+    assert model.experts is not None
+    return list(model.experts.members)
+
+
+def test_members_see_the_rows_in_another_order_and_drop_something_else(task: Task) -> None:
+    school = school_of(task)
+    one, two = school.lesson(3), school.lesson(3, 1)
+    assert content(one) == content(school.lesson(3, 0)) != content(two)
+    assert not torch.equal(one.sight.white == 0, two.sight.white == 0)
+    assert content(two) == content(school_of(task).lesson(3, 1))

@@ -15,7 +15,7 @@ import pytest
 import torch
 from small import quick, small_dataset, small_field
 
-from stonet import training
+from stonet import school, training
 from stonet.checkpoint import RunFolder, unpack
 from stonet.config import Config, TrainConfig
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
@@ -125,32 +125,26 @@ def test_every_epoch_has_all_its_batches_whatever_their_size() -> None:
                 assert len(trainer.windows.order(batch, length, 0, epoch)) >= trainer.per_epoch > 0
 
 
-def test_a_step_learns_from_its_own_rows() -> None:
-    task = Task.of(small_dataset(), quick())
-    trainer = Trainer(Run.untrained(task), task)
-    trainer.prepare()
-    school = trainer.feed.school
-    assert school is not None
-    for step in (0, 4):
-        rows = trainer.feed.meal(step).lesson.rows
-        assert rows is not None
-        assert torch.equal(rows.sight.white, school.lesson(step).sight.white)
-    plain = Trainer(
-        Run.untrained(bare := Task.of(small_dataset(), quick("network.expert=0"))), bare
-    )
-    plain.prepare()
-    assert plain.feed.meal(0).lesson.rows is None
-
-
-def test_what_has_been_to_school_is_changed_gently_and_all_is_trained() -> None:
-    task = Task.of(small_dataset(), quick())
+def test_what_has_been_to_school_is_not_changed_by_steps_and_all_else_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(school, "CLEARLY", 2.0)  # whatever is learned there is kept
+    task, trail = Task.of(small_dataset(), quick("network.experts=2")), []
     run = Run.untrained(task)
-    optimiser = Trainer(run, task).optimiser
-    assert optimiser is not None
-    fast, slow = ({id(p) for p in group["params"]} for group in optimiser.param_groups)
-    named = dict(run.model.named_parameters())
-    assert slow == {id(p) for name, p in named.items() if name.startswith("expert.")}
-    assert not fast & slow and fast | slow == {id(p) for p in named.values()}
+    untaught = {name: p.tolist() for name, p in run.model.named_parameters()}
+
+    def watch(progress: Progress) -> None:
+        trail.append({name: p.tolist() for name, p in run.model.named_parameters()})
+
+    trainer = Trainer(run, task)
+    trainer.fit(None, False, watch)
+    still = {name for name, value in trail[0].items() if value == trail[-1][name]}
+    assert still == {name for name in untaught if name.startswith("experts.")}
+    assert all(trail[0][name] != untaught[name] for name in still)  # where they did learn
+    assert all(p.requires_grad != (n in still) for n, p in run.model.named_parameters())
+    assert trainer.optimiser is not None
+    (group,) = trainer.optimiser.param_groups
+    assert len(group["params"]) == len(untaught) - len(still)
 
 
 def test_hidden_sensors_are_keyed_by_seed_and_step() -> None:
@@ -189,11 +183,9 @@ def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
 
     def step(self: torch.optim.Adam, closure: None = None) -> None:
         if type(self) is torch.optim.Adam:  # the school has its own, which is derived
-            fast, slow = self.param_groups
-            assert slow["lr"] == training.GENTLE * fast["lr"]  # for what has been to school
-            both = (*fast["params"], *slow["params"])
-            norms = [float(p.grad.norm()) for p in both if p.grad is not None]
-            taken.append((fast["lr"], math.hypot(*norms)))
+            (group,) = self.param_groups
+            norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
+            taken.append((group["lr"], math.hypot(*norms)))
         real(self, closure)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step)
@@ -347,7 +339,7 @@ def test_ctrl_c_where_nothing_whole_could_be_saved_goes_back_to_the_last_state(
 def test_ctrl_c_in_school_is_no_event_either(tmp_path: Path, whole: Path) -> None:
     """Nothing is saved, so resuming is starting again."""
 
-    def interrupted(self: School, step: int) -> None:
+    def interrupted(self: School, step: int, member: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -1,8 +1,13 @@
-"""Ablation: one setting of the default at a time. The paper's four factors, and ours."""
+"""Ablation: one setting at a time, of the default and of the operator by itself.
+
+The paper's four factors are the operator's. On top of base and experts it has little to learn in a
+short time, and whatever it is made of changes little; so it is taken apart where it stands alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,59 +24,104 @@ from stonet.plots import MARKERS, PALETTE
 
 NAME = "ablation"
 DEFAULT, SEED = "default", "train.seed"
-FACTORS: dict[str, tuple[str, ...]] = {  # setting -> values; the default is among them
-    "network.latent": ("8", "16", "32"),
-    "network.layers": ("1", "2", "3"),
-    "graph.levels": ("1", "2", "3"),
-    "train.alpha": ("0.0", "0.1", "0.5", "1.0"),
-    "network.base": ("none", "persistence", "ridge"),
-    "network.expert": ("0", "128"),
-    "network.sun": ("false", "true"),
-    "network.kernel": ("diag", "full"),
-    "network.decoder": ("revised", "literal", "fixed", "ode"),
-    "network.terms": ("1", "3"),
-    "train.run": ("1", "4"),
-    SEED: ("0", "1", "2"),  # what chance does
+CHANCE = (SEED, ("0", "1", "2"))  # what another seed does
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is taken apart: settings that it always has, and those that are changed."""
+
+    settings: tuple[str, ...]
+    factors: Mapping[str, tuple[str, ...]]  # setting -> values; the whole's own is among them
+
+    def own(self, setting: str, preset: str = "default") -> str:
+        """The whole's own value, as the table writes it."""
+        section, _, key = setting.partition(".")
+        value = getattr(getattr(load_config(preset, None, self.settings), section), key)
+        if value is None:  # left to the model
+            value = getattr(STONetwork, key)
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+WHOLES = {
+    "operator": Whole(
+        ("network.base=none", "network.expert=0"),
+        {
+            "network.latent": ("8", "16", "32"),
+            "network.layers": ("1", "2", "3"),
+            "graph.levels": ("1", "2", "3"),
+            "train.alpha": ("0.0", "0.1", "0.5", "1.0"),
+            "network.kernel": ("diag", "full"),
+            "network.decoder": ("revised", "literal", "fixed", "ode"),
+            "network.terms": ("1", "3"),
+            "train.run": ("1", "4"),
+            CHANCE[0]: CHANCE[1],
+        },
+    ),
+    DEFAULT: Whole(
+        (),
+        {
+            "network.base": ("none", "persistence", "ridge"),
+            "network.expert": ("0", "128"),
+            "network.sun": ("false", "true"),
+            CHANCE[0]: CHANCE[1],
+        },
+    ),
 }
 FEW = ("graph.levels", "network.base")
 WIDE = 100.0  # percent from which the scale is no longer straight
-PAPERS = ("network.latent", "network.layers", "graph.levels", "train.alpha")
-COLUMNS = ("dataset", "factor", "value", "mae", "rmse", "change", "best_validation", "steps")
+COLUMNS = (
+    *("dataset", "whole", "factor", "value", "mae", "rmse", "change", "best_validation", "steps"),
+)
 
 
 def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
-    """The default, and each other value of each factor; `models` are the factors wanted."""
-    short = {setting.partition(".")[2]: setting for setting in FACTORS}
+    """Each whole, and each other value of each factor; `models` are the factors wanted."""
+    known = {short(setting) for whole in WHOLES.values() for setting in whole.factors}
     for name in models:
-        if name not in short:
-            raise unknown_name("factor", name, short)
-    wanted = [short[name] for name in models] or (FEW if budget.few else FACTORS)
-    variants = {DEFAULT: ""} | {
-        f"{setting.partition('.')[2]}={value}": f"{setting}={value}"
-        for setting in wanted
-        for value in FACTORS[setting]
-        if value != default_of(setting, budget.preset)
-    }
+        if name not in known:
+            raise unknown_name("factor", name, sorted(known))
     found = []
     for dataset in datasets:
-        for label, setting in variants.items():
-            other, _, value = setting.partition("=")
-            drawn = [int(value)] if other == SEED else range(seeds)
-            asked = () if other == SEED or not setting else (setting,)
-            found += [
-                budget.cell(NAME, dataset, label, s, settings=asked, training=budget.fixed)
-                for s in drawn
+        for name, whole in WHOLES.items():
+            settings = FEW if budget.few and not models else whole.factors
+            wanted = [
+                s for s in whole.factors if s in settings and (short(s) in models or not models)
             ]
+            if wanted:
+                found += _cells(dataset, name, wanted, seeds, budget)
     return found
 
 
-def default_of(setting: str, preset: str = "default") -> str:
-    """The preset's value, as the table writes it."""
-    section, _, key = setting.partition(".")
-    value = getattr(getattr(load_config(preset), section), key)
-    if value is None:  # left to the model
-        value = getattr(STONetwork, key)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _cells(
+    dataset: str, name: str, wanted: Sequence[str], seeds: int, budget: Effort
+) -> list[Cell]:
+    whole, training = WHOLES[name], budget.fixed.get(name)
+    variants = {name: ""} | {
+        label(name, setting, value): f"{setting}={value}"
+        for setting in wanted
+        for value in whole.factors[setting]
+        if value != whole.own(setting, budget.preset)
+    }
+    found = []
+    for text, setting in variants.items():
+        other, _, value = setting.partition("=")
+        drawn = [int(value)] if other == SEED else range(seeds)
+        asked = whole.settings if other == SEED or not setting else (*whole.settings, setting)
+        found += [
+            budget.cell(NAME, dataset, text, s, settings=asked, training=training) for s in drawn
+        ]
+    return found
+
+
+def short(setting: str) -> str:
+    """A factor's name."""
+    return setting.partition(".")[2]
+
+
+def label(name: str, setting: str, value: str) -> str:
+    """Of a whole with one setting changed."""
+    return f"{'' if name == DEFAULT else f'{name} '}{short(setting)}={value}"
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
@@ -83,9 +133,9 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
 
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One line for each task, factor and value; `change` is the MAE's, in percent of the default's.
+    """One line for each task, whole, factor and value; `change` is the MAE's, in percent.
 
-    The default stands in each factor's lines, under its own value.
+    A whole stands in each of its factors' lines, under its own value.
     """
     lines = []
     known = [result for result in results if "skipped" not in result.scores]
@@ -94,29 +144,24 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
         here = {
             r.cell.label: r
             for r in mine
-            if r.cell.label == f"seed={r.cell.seed}" or not r.cell.seed
+            if r.cell.label.endswith(f"seed={r.cell.seed}") or not r.cell.seed
         }
-        usual = here.get(DEFAULT)
-        for setting, values in FACTORS.items():
-            factor = setting.partition(".")[2]
-            own = None if usual is None else default_of(setting, usual.cell.preset)
-            rows = {v: usual if v == own else here.get(f"{factor}={v}") for v in values}
-            if sum(row is not None for row in rows.values()) < 2:
-                continue
-            lines += [
-                _line(dataset, factor, value, row, usual) for value, row in rows.items() if row
-            ]
+        for name, whole in WHOLES.items():
+            usual = here.get(name)
+            for setting, values in whole.factors.items():
+                own = None if usual is None else whole.own(setting, usual.cell.preset)
+                rows = {v: usual if v == own else here.get(label(name, setting, v)) for v in values}
+                if sum(row is not None for row in rows.values()) < 2:
+                    continue
+                what = {"dataset": dataset, "whole": name, "factor": short(setting)}
+                lines += [what | _line(value, row, usual) for value, row in rows.items() if row]
     return lines
 
 
-def _line(
-    dataset: str, factor: str, value: str, row: Result, usual: Result | None
-) -> dict[str, Any]:
+def _line(value: str, row: Result, usual: Result | None) -> dict[str, Any]:
     scores, training = row.scores, row.scores["training"]
     change = None if usual is None else 100 * (scores["mae"] / usual.scores["mae"] - 1)
     return {
-        "dataset": dataset,
-        "factor": factor,
         "value": value,
         "default": row is usual,
         "mae": scores["mae"],
@@ -133,23 +178,26 @@ def _line(
 def figure(results: Sequence[Result], path: Path) -> None:
     """A panel for each factor: how the error changes with its value, a line for each task."""
     lines = [line for line in table(results) if line["change"] is not None]
-    factors = list(dict.fromkeys(line["factor"] for line in lines))
+    shown = list(dict.fromkeys((line["whole"], line["factor"]) for line in lines))
     tasks = list(dict.fromkeys(line["dataset"] for line in lines))
-    if not factors:
+    if not shown:
         return
-    drawn, every = panels(factors, (3.6, 2.6))
-    for axes, factor in zip(every, factors, strict=True):
-        values = FACTORS[next(s for s in FACTORS if s.endswith(f".{factor}"))]
+    titles = [factor if name == DEFAULT else f"{name}: {factor}" for name, factor in shown]
+    drawn, every = panels(titles, (3.6, 2.6))
+    for axes, (name, factor) in zip(every, shown, strict=True):
+        factors = WHOLES[name].factors
+        values = next(factors[setting] for setting in factors if short(setting) == factor)
+        here = [line for line in lines if (line["whole"], line["factor"]) == (name, factor)]
         for rank, task in enumerate(tasks):
-            mine = {x["value"]: x for x in lines if (x["factor"], x["dataset"]) == (factor, task)}
+            mine = {x["value"]: x for x in here if x["dataset"] == task}
             across = [i for i, value in enumerate(values) if value in mine]
             up = [mine[values[i]]["change"] for i in across]
             colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
             axes.plot(across, up, marker + "-", color=colour, lw=1.4, ms=5, label=task)
         axes.axhline(0.0, color="0.4", linewidth=0.8)
-        if max(abs(x["change"]) for x in lines if x["factor"] == factor) > WIDE:
+        if max(abs(line["change"]) for line in here) > WIDE:
             axes.set_yscale("symlog", linthresh=10.0)
         axes.set_xticks(range(len(values)), values)
-        axes.set_ylabel("MAE, % of default's", fontsize=9)
+        axes.set_ylabel("MAE, % of the whole's", fontsize=9)
     every[0].legend(frameon=False, fontsize=9)
     save(drawn, path)

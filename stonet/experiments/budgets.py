@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stonet.comparison import Budget
@@ -28,7 +28,8 @@ class Effort:
     threads: int | None = 1  # None: as many as torch likes
     settings: tuple[str, ...] = ()  # for every cell, such as a number of points
     preset: str = "default"  # what stands in for the default preset
-    fixed: Budget | None = None  # of ablations: time would decide the steps, and chance the time
+    fixed: Mapping[str, Budget] = field(default_factory=dict)  # of ablations, by what is taken
+    # apart: time would decide the steps, and chance the time
     few: bool = False  # only what shows that it runs: few models, few variants
 
     def cell(
@@ -74,7 +75,7 @@ class Effort:
     def changed(self, minutes: float | None = None, settings: tuple[str, ...] = ()) -> Effort:
         """The same with other wishes; where these change results, it goes by another name."""
         training = self.training if minutes is None else Budget(minutes=minutes)
-        fixed = self.fixed if training == self.training else None
+        fixed = self.fixed if training == self.training else {}
         same = training == self.training and not settings
         return replace(
             self,
@@ -102,7 +103,10 @@ EFFORTS = {
         ablated=("temperature-uk", "wave"),
         seeds=2,
         training=Budget(minutes=0.5),
-        fixed=Budget(epochs=4, steps=25, schooling=500),
+        fixed={
+            "operator": Budget(epochs=20, steps=40),
+            "default": Budget(epochs=4, steps=25, schooling=500),
+        },
         settings=("read.points=120",),
     ),
     "long": Effort(  # what becomes of the comparison when slow models are given time

@@ -120,11 +120,31 @@ def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[s
 
 
 def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
-    """The paper's Table 5, and our own factors; the default is marked."""
+    """The paper's Table 5, of the operator by itself, and our own factors of the default."""
     tasks = list(dict.fromkeys(line["dataset"] for line in lines))
+    text = [
+        "Test MAE, and its change against the whole's own value (bold). What chance does is told "
+        "by the factor `seed`. The paper's factors are the operator's, which has little to learn "
+        "on top of base and experts in so short a time: it is taken apart where it stands alone, "
+        "without either.",
+    ]
+    for name in ablation.WHOLES:
+        mine = [line for line in lines if line["whole"] == name]
+        if not mine:
+            continue
+        asked = {ablation.label(name, f".{x['factor']}", x["value"]) for x in mine} | {name}
+        taken = dict.fromkeys(_budget(r) for r in results if r.cell.label in asked)
+        title = "The default" if name == ablation.DEFAULT else f"The {name} by itself"
+        text += ["", f"### {title}", "", f"Each with {'; '.join(taken)}.", ""]
+        text += _whole(name, mine, tasks)
+    return text
+
+
+def _whole(name: str, lines: Sequence[Line], tasks: Sequence[str]) -> list[str]:
+    """What becomes of a whole when one setting is changed; beside it what the paper found."""
     rows = []
-    for setting, values in ablation.FACTORS.items():
-        factor = setting.partition(".")[2]
+    for setting, values in ablation.WHOLES[name].factors.items():
+        factor = ablation.short(setting)
         for value in values:
             mine = {x["dataset"]: x for x in lines if (x["factor"], x["value"]) == (factor, value)}
             if not mine:
@@ -140,28 +160,13 @@ def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[st
                 ]
             )
     head = ["factor", "value", *heads(tasks), "paper: Solar (MW)", "paper: Temperature (K)"]
-    steps = {
-        r.cell.dataset: sorted(q.scores["training"]["steps"] for q in results if _of(q, r))
-        for r in results
-    }
-    took = "; ".join(f"{task} {some[0]} to {some[-1]}" for task, some in steps.items())
-    budgets = dict.fromkeys(_budget(result) for result in results)
-    note = (
-        "Test MAE, and its change against the default (bold). Every cell has the same budget: "
-        f"{'; '.join(budgets)}. What chance does is told by the factor `seed`. Steps of the "
-        f"operator, after base and schooling: {took}."
-    )
-    return [note, "", *grid(head, rows)]
+    return grid(head, rows)
 
 
 def _budget(result: Result) -> str:
     training = result.cell.training
     taught = f", {training.schooling} steps of schooling at most" if training.schooling else ""
     return f"{training}{taught}"
-
-
-def _of(result: Result, other: Result) -> bool:
-    return result.cell.dataset == other.cell.dataset and "skipped" not in result.scores
 
 
 def _ablated(line: Line | None, task: str) -> str:

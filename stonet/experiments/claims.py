@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stonet.experiments.ablation import FACTORS, SEED
+from stonet.experiments.ablation import CHANCE
 from stonet.experiments.markdown import DASH, percent
 from stonet.zoo import FLOORS, RIVALS
 
@@ -189,35 +189,34 @@ def _harder(lines: Sequence[dict[str, Any]]) -> str:
 
 def _of_parts(tables: Tables, few: int) -> list[Claim]:
     """What the network is made of."""
+    alone = [line for line in tables["ablation"] if line["whole"] == "operator"]
     seeds = [
-        abs(change)
-        for value in FACTORS[SEED]
-        for change in _factor(tables["ablation"], "seed", value).values()
+        abs(change) for value in CHANCE[1] for change in _factor(alone, "seed", value).values()
     ]
     chance = max(seeds, default=math.inf)
-    few_steps = " The operator takes few steps, after the schooling; " + (
-        f"another seed of the same network changes the error by up to {chance:.1f} %."
+    by_itself = " Of the operator by itself, without base and experts; " + (
+        f"another seed changes its error by up to {chance:.1f} %."
         if seeds
         else "what another seed does was not measured."
     )
     return [
         Claim(
             "Three levels are better than one",
-            "MAE with one level above the default's",
-            _factor(tables["ablation"], "levels", "1"),
+            "MAE with one level above that with three",
+            _factor(alone, "levels", "1"),
             few,
             least=0.0,
             chance=chance,
-            note=few_steps,
+            note=by_itself,
         ),
         Claim(
             "Reconstruction helps (alpha)",
-            "MAE without it above the default's",
-            _factor(tables["ablation"], "alpha", "0.0"),
+            "MAE without it above that with it",
+            _factor(alone, "alpha", "0.0"),
             few,
             least=0.0,
             chance=chance,
-            note=few_steps,
+            note=by_itself,
         ),
         Claim(
             "The ODE decoder takes longer",

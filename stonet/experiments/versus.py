@@ -88,21 +88,30 @@ def on_longer(
     text += ["Steps that were taken in that time; STONet's school comes before its:", ""]
     steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*RIVALS, OURS)}
     text += grid(["model", *tasks], [[m, *map(shown, row)] for m, row in steps.items()])
-    known = {(x["dataset"], x["factor"], x["value"]): x["mae"] for x in ablated}
-    columns = (("expert", "0"), ("run", "1"), ("run", "4"))
+    known = {(x["dataset"], x["whole"], x["factor"], x["value"]): x["mae"] for x in ablated}
+    columns = (
+        ("default", "expert", "128"),
+        ("default", "expert", "0"),
+        ("operator", "run", "4"),
+        ("operator", "run", "1"),
+    )
     rows = [
         [
             task,
             shown(by.get((task, "linear"), {}).get("mae"), task),
             *(shown(known.get((task, *column)), task) for column in columns),
         ]
-        for task in dict.fromkeys(task for task, _, _ in known)
+        for task in dict.fromkeys(task for task, *_ in known)
     ]
     if rows:
         told = f"`stonet reproduce ablation --budget {effort.name} --models {','.join(PARTS)}`"
-        text += [f"STONet without its expert, and with windows from anywhere ({told}):", ""]
-        head = ["task", "linear base", "no expert", "windows from anywhere", "the default"]
-        text += grid(head, rows)
+        text += [
+            "STONet with and without its experts; and the operator by itself, with runs of four "
+            f"windows and with windows from anywhere, in the same time ({told}):",
+            "",
+        ]
+        head = ["task", "linear base", "the default", "no experts", "operator, runs of four"]
+        text += grid([*head, "operator, from anywhere"], rows)
     return text
 
 
