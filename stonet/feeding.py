@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from stonet import crew
+from stonet import crew, hands
 from stonet.config import TrainConfig
 from stonet.devices import sent
 from stonet.forecaster import Lesson, Tile
@@ -30,11 +30,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Meal:
-    """All that a step needs, on the device where it is taken."""
+class Portion:
+    """Some windows of a step, and what is to be learned from them."""
 
     batch: Batch
     lesson: Lesson
+
+
+@dataclass(frozen=True)
+class Meal:
+    """All that a step needs, on the device where it is taken: a portion for each hand."""
+
+    portions: tuple[Portion, ...]
     tile: Tile
 
 
@@ -72,18 +79,30 @@ class Feed:
 
     def meal(self, step: int) -> Meal:
         """This process's share of the step."""
-        config, key = self.config, (self.config.seed, step)
         number, chosen = self.choice(step)
         mine = np.array_split(chosen, crew.size())[crew.rank()]
         tile = self.tiles[number]
-        batch, target, mask = on_tile(self.windows, mine, tile)
+        shares = whole_runs(mine, hands.count(self.device))
+        return Meal(tuple(self._portion(step, share, tile) for share in shares), tile)
+
+    def _portion(self, step: int, chosen: Int64[np.ndarray, " batch"], tile: Tile) -> Portion:
+        config, key = self.config, (self.config.seed, step)
+        batch, target, mask = on_tile(self.windows, chosen, tile)
         count = len(self.tiles.nodes)
         batch = hide_sensors(batch, config.outage or 0.0, key, tile.nodes, count)
         coins = _uniform(target.shape[1], key)
         progress = step / max(self.per_epoch * config.epochs, 1)
         target, mask = sent(target, self.device), sent(mask, self.device)
-        lesson = Lesson(target, mask, progress, coins)
-        return Meal(batch.to(self.device), lesson, tile)
+        return Portion(batch.to(self.device), Lesson(target, mask, progress, coins))
+
+
+def whole_runs(
+    chosen: Int64[np.ndarray, " batch"], shares: int
+) -> list[Int64[np.ndarray, " some"]]:
+    """So many shares or fewer, of whole runs: consecutive windows have frames in common."""
+    runs = np.split(chosen, 1 + np.flatnonzero(np.diff(chosen) != 1))
+    groups = np.array_split(np.arange(len(runs)), min(shares, len(runs)))
+    return [np.concatenate([runs[i] for i in group]) for group in groups]
 
 
 def on_tile(

@@ -19,7 +19,11 @@ from stonet.regular import between_leads
 
 NUMBERS = 2**22  # of the matrices that are solved at a time
 ANYWHERE = 1e6  # variance of where a random walk begins, in its steps
-ACROSS = torch.tensor([-1.0, 0, 9, -16, 9, 0, -1], dtype=torch.float64) / 16  # two steps: cubic
+# How a value differs from a cubic through every other one around it; in short pasts, from a line
+ACROSS = (
+    torch.tensor([-1.0, 0, 9, -16, 9, 0, -1], dtype=torch.float64) / 16,
+    torch.tensor([1.0, -2, 1], dtype=torch.float64) / 2,
+)
 WITHIN = 0.25  # variance of the error half a step away, of that across two steps
 Past = Float[Tensor, "batch lag node channel"]
 Seen = Bool[Tensor, "batch lag node channel"]
@@ -42,7 +46,8 @@ def errors(covariance: Covariance) -> Float64[Tensor, " both"]:
 def fill_gaps(values: Past, seen: Seen, mean: Mean, covariance: Covariance) -> Past:
     """The same with every gap filled, but for channels of which a node has no value at all."""
     shape, known = (values.shape[1], values.shape[3]), seen.any(1, keepdim=True)
-    rows = values.transpose(1, 2).flatten(2).double()  # batch node (lag channel)
+    rows = values.transpose(1, 2).flatten(2)  # batch node (lag channel)
+    rows = rows.to(torch.float64, copy=True)
     there = seen.transpose(1, 2).flatten(2)
     torn = (seen != known).transpose(1, 2).flatten(2).any(-1)
     if values.device.type == "cpu":
@@ -108,8 +113,8 @@ def move(
     batch, _, nodes, channels = values.shape
     past = len(mean) // channels
     ago = (-lag).to(covariance).expand(batch, -1)
-    seen = seen & (ago < past - 0.5)[..., None, None]
-    cubic = between_leads(ago.clamp(max=past - 1), past - 1)  # H
+    seen = seen & (ago < past - 0.999)[..., None, None]
+    cubic = between_leads(ago, past - 1)  # H
     picks = torch.einsum("bil,cd->bicld", cubic, _one(covariance, channels))
     picks = picks.flatten(3).flatten(1, 2)  # batch (input channel) (lag channel)
     blur = (ago % 1 * (1 - ago % 1) * 4).square()  # none at whole steps
@@ -135,10 +140,11 @@ def _between(covariance: Covariance, channels: int) -> Float64[Tensor, " channel
     """The variance of the error of a cubic half a step away from what it goes through."""
     by_channel = covariance.unflatten(0, (-1, channels)).unflatten(2, (-1, channels))
     each = by_channel.diagonal(dim1=1, dim2=3)  # lag lag channel
-    width = len(ACROSS)
-    if len(each) < width:  # too short to tell
+    fitting = [across for across in ACROSS if len(across) <= len(each)]
+    if not fitting:  # too short to tell
         return each.diagonal(dim1=0, dim2=1).mean(-1)
-    across = sent(ACROSS, covariance.device)
+    across = sent(fitting[0], covariance.device)
+    width = len(across)
     windows = [each[i : i + width, i : i + width] for i in range(len(each) - width + 1)]
     found = [torch.einsum("i,ijc,j->c", across, one, across) for one in windows]
     return WITHIN * torch.stack(found).mean(0)

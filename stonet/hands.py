@@ -26,12 +26,21 @@ def count(device: torch.device) -> int:
 
 
 def each(do: Callable[[S], T], parts: Sequence[S]) -> list[T]:
-    """`do` for every part, all at once; each thread works alone."""
+    """`do` for every part, all at once, each by a thread that works alone."""
     if len(parts) == 1:
         return [do(parts[0])]
-    return list(_pool(len(parts)).map(do, parts))
+    threads = torch.get_num_threads()
+
+    def alone(part: S) -> T:
+        torch.set_num_threads(1)  # of this thread
+        return do(part)
+
+    try:
+        return list(_pool(len(parts)).map(alone, parts))
+    finally:
+        torch.set_num_threads(threads)  # of threads that are yet to come
 
 
 @lru_cache(1)
 def _pool(size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(size, "stonet-hand", torch.set_num_threads, (1,))
+    return ThreadPoolExecutor(size, "stonet-hand")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
@@ -10,33 +12,32 @@ from torch import Tensor
 from stonet.forecaster import Output, masked_mae
 from stonet.windows import Batch
 
+Sums = tuple[Float[Tensor, " term"], Float[Tensor, " term"]]  # of errors, of how many there are
+
 
 def masked_loss(
-    output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    r"""What is minimised, and its value, in normalised units.
+    parts: Sequence[Sums], alpha: float
+) -> tuple[list[Float[Tensor, ""]], Float[Tensor, ""]]:
+    r"""What is minimised, a summand for each part of the windows, and its value.
 
         mean |forecast - future| + alpha * mean |reconstruction - past|
 
-    Each is a mean over the observed values of all windows, in all processes; a frame that several
-    windows share counts once for each of them.
+    Each is a mean over the observed values of all windows, in all parts and processes, in
+    normalised units; a frame that several windows share counts once for each of them.
     """
-    errors, counts = error_sums(output, batch, target, mask, alpha)
-    sums = torch.stack([errors, counts]).detach()
+    sums = torch.stack([torch.stack(part) for part in parts]).sum(0).detach()
     processes = dist.get_world_size() if dist.is_initialized() else 1
     if processes > 1:
         dist.all_reduce(sums)
     total = sums[1].clamp(min=1)
     weights = torch.ones_like(total)
-    if alpha and output.reconstruction is not None:
-        weights[1] = alpha
+    weights[1:] = alpha
     # DDP averages gradients over processes: times their number makes it a sum
-    return (errors / total * weights).sum() * processes, (sums[0] / total * weights).sum()
+    losses = [(errors / total * weights).sum() * processes for errors, _ in parts]
+    return losses, (sums[0] / total * weights).sum()
 
 
-def error_sums(
-    output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float
-) -> tuple[Float[Tensor, " term"], Float[Tensor, " term"]]:
+def error_sums(output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float) -> Sums:
     """Summed errors and their counts: of the forecast; of the reconstruction, if it has a weight.
 
     Only nodes that have a target count: a tile's core, which comes first.

@@ -18,14 +18,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stonet import crew
+from stonet import crew, hands
 from stonet.checkpoint import RunFolder
 from stonet.config import TrainConfig
 from stonet.devices import autocast, backend_for, check_precision, pick_device
 from stonet.errors import DataError, StonetError, UsageError
-from stonet.feeding import Feed, Meal, ahead, on_tile
+from stonet.feeding import Feed, Meal, Portion, ahead, on_tile
 from stonet.forecaster import masked_mae
-from stonet.loss import masked_loss
+from stonet.loss import Sums, error_sums, masked_loss
 from stonet.run import Run
 from stonet.school import School
 from stonet.state import State, Weights, freeze, newest_sound, thaw
@@ -151,11 +151,7 @@ class Trainer:
             group["lr"] = lr
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
-        with autocast(config.precision, self.device):
-            output = self.network(meal.batch, meal.tile.scene, meal.lesson)
-        target, mask = meal.lesson.target, meal.lesson.mask
-        loss, value = masked_loss(output, meal.batch, target, mask, config.alpha)
-        loss.backward()
+        value = self._gradients(meal)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
         bad = ~(value.isfinite() & norm.isfinite())
         with self._changing():
@@ -165,6 +161,27 @@ class Trainer:
             if len(self.told) == self.late:
                 self._settle()
             state.step += 1
+
+    def _gradients(self, meal: Meal) -> Tensor:
+        """Of the loss, left with the parameters; its value is returned."""
+
+        def forward(portion: Portion) -> Sums:
+            batch, lesson = portion.batch, portion.lesson
+            with autocast(self.config.precision, self.device):
+                output = self.network(batch, meal.tile.scene, lesson)
+            return error_sums(output, batch, lesson.target, lesson.mask, self.config.alpha)
+
+        def backward(loss: Tensor) -> tuple[Tensor | None, ...]:
+            return torch.autograd.grad(loss, self.parameters, allow_unused=True)
+
+        losses, value = masked_loss(hands.each(forward, meal.portions), self.config.alpha)
+        if len(losses) == 1:  # also shares gradients with other processes
+            losses[0].backward()
+            return value
+        for parameter, *parts in zip(self.parameters, *hands.each(backward, losses), strict=True):
+            used = [part for part in parts if part is not None]
+            parameter.grad = torch.stack(used).sum(0) if used else None
+        return value
 
     def _settle(self) -> None:
         """Read how the last steps went.

@@ -16,11 +16,11 @@ PACKAGE = ROOT / "stonet"
 
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
-    "errors", "machine", "provenance", "progress", "devices", "crew", "launch", "config", "clock",
-    "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets", "scaling",
-    "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "texture", "stencil",
-    "ridge", "regular", "filling", "linear", "linear_fit", "portrait", "branch", "decoder",
-    "expert", "school", "forecaster", "halo", "model",
+    "errors", "machine", "provenance", "progress", "devices", "crew", "hands", "launch", "config",
+    "clock", "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets",
+    "scaling", "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "texture",
+    "stencil", "ridge", "regular", "filling", "linear", "linear_fit", "portrait", "branch",
+    "decoder", "expert", "school", "forecaster", "halo", "model",
     "rivals", "zoo", "task", "checkpoint", "run", "session", "state", "tiles", "loss", "feeding",
     "training", "inference", "stream", "hindcast", "metrics", "significance", "interpolation",
     "evaluation", "comparison", "maps", "plots", "experiments", "benchmarks", "doctor", "estimator",

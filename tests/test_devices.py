@@ -18,7 +18,7 @@ from stonet.devices import backend_for, pick_device, sent
 from stonet.errors import StonetError, UsageError
 from stonet.expert import Guise
 from stonet.feeding import ahead
-from stonet.loss import masked_loss
+from stonet.loss import error_sums, masked_loss
 from stonet.model import STONetwork
 from stonet.run import Run
 from stonet.task import Task
@@ -54,7 +54,7 @@ def test_a_step_needs_no_numbers(kind: str) -> None:
     output = model(moved, scene)
     assert output.forecast.shape == expected.forecast.shape
     assert output.forecast.dtype == expected.forecast.dtype
-    loss, _ = masked_loss(output, moved, target.to(META), mask.to(META), 0.1)
+    (loss,), _ = masked_loss([error_sums(output, moved, target.to(META), mask.to(META), 0.1)], 0.1)
     loss.backward()
     assert all(p.grad is not None and p.grad.device == META for p in model.parameters())
 
@@ -123,10 +123,10 @@ def test_losses_read_late_are_the_same_losses() -> None:
 def test_bad_steps_read_late_leave_no_trace_either(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter(range(100))
 
-    def loss(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss(*arguments: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
         honest, value = masked_loss(*arguments)
         bad = math.nan if next(calls) % 6 in spoiled else 1.0
-        return honest * bad, value * bad
+        return [part * bad for part in honest], value * bad
 
     monkeypatch.setattr(training, "masked_loss", loss)
     spoiled = {0, 3, 4}

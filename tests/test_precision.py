@@ -9,13 +9,12 @@ import pytest
 import torch
 from contracts import fitted_run, stirred
 from small import quick, small_dataset
-from torch import Tensor
 
 from stonet import training
 from stonet.config import make_config
 from stonet.devices import autocast, check_precision, in_float32
 from stonet.errors import UsageError
-from stonet.loss import masked_loss
+from stonet.loss import Sums, error_sums
 from stonet.run import Run
 from stonet.state import State
 from stonet.task import Task
@@ -57,13 +56,13 @@ def test_bf16_learns_what_float32_does(settings: tuple[str, ...]) -> None:
 def test_the_loss_and_the_validation_are_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def loss(*arguments: Any) -> tuple[Tensor, Tensor]:
-        found = masked_loss(*arguments)
+    def sums(*arguments: Any) -> Sums:
+        found = error_sums(*arguments)
         seen.append(torch.is_autocast_enabled("cpu"))
         assert {part.dtype for part in found} == {torch.float32}
         return found
 
-    monkeypatch.setattr(training, "masked_loss", loss)
+    monkeypatch.setattr(training, "error_sums", sums)
     task = Task.of(small_dataset(), quick("train.precision=bf16", "train.epochs=1"))
     run = Run.untrained(task)
     trainer = Trainer(run, task)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.estimator import fit_run
 from stonet.feeding import hide_sensors
 from stonet.field import Dataset
-from stonet.loss import masked_loss
+from stonet.loss import Sums, error_sums, masked_loss
 from stonet.run import Run
 from stonet.school import School
 from stonet.state import State
@@ -100,11 +101,11 @@ def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None
     task, seen = Task.of(small_dataset(), quick()), []
     trainer = Trainer(Run.untrained(task), task)
 
-    def loss(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def sums(*arguments: Any) -> Sums:
         seen.append(arguments[2])
-        return masked_loss(*arguments)  # type: ignore[arg-type]
+        return error_sums(*arguments)
 
-    monkeypatch.setattr(training, "masked_loss", loss)
+    monkeypatch.setattr(training, "error_sums", sums)
     trainer.fit()
     windows = trainer.windows
     expected = [batch for epoch in range(2) for batch in windows.order(4, 2, 0, epoch)[:3]]
@@ -238,9 +239,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: set[int]) -> None:
     """Make the loss NaN at some steps (counted in calls)."""
     calls = iter(range(10**6))
 
-    def loss(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
-        honest, value = masked_loss(*arguments)  # type: ignore[arg-type]
-        return (honest * math.nan, value * math.nan) if next(calls) in bad else (honest, value)
+    def loss(*arguments: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
+        honest, value = masked_loss(*arguments)
+        wrong = math.nan if next(calls) in bad else 1.0
+        return [part * wrong for part in honest], value * wrong
 
     monkeypatch.setattr(training, "masked_loss", loss)
 
