@@ -234,17 +234,16 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     if note.is_file():
         found = json.loads(note.read_text())
         return _trained(task.config, **found)
-    clock = Stopwatch()
-    probe = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT))
-    trainer = Trainer(Run.untrained(probe), probe)
-    trainer.fit(watch=clock)
+    trainer, clock = _probe(task)
     if not clock.steps:  # nothing to train
         return _trained(task.config, epochs=0)
     seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
-    look, step = clock.judged[-1], clock.per_step
-    least = FEWEST * (look + step)
+    least = FEWEST * (clock.judged[-1] + clock.per_step)
     lessons = _schooling(trainer, task.config, seconds, least)
-    epochs, each = _epochs(seconds - lessons.seconds, look, step, trainer.feed.whole)
+    if lessons.experts != task.config.network.experts and (lessons.experts or 1) > 1:
+        _, clock = _probe(task, lessons.experts)  # they take their time in steps and looks as well
+    pace = clock.judged[-1], clock.per_step
+    epochs, each = _epochs(seconds - lessons.seconds, *pace, trainer.feed.whole)
     if not epochs and not (lessons.steps and lessons.experts):
         epochs = FEWEST  # has nothing else to learn by
     found = {"epochs": epochs, "steps": each}
@@ -253,6 +252,15 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
     return _trained(task.config, **found)
+
+
+def _probe(task: Task, experts: int | None = None) -> tuple[Trainer, Stopwatch]:
+    """A few steps, timed."""
+    clock = Stopwatch()
+    few = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT, experts))
+    trainer = Trainer(Run.untrained(few), few)
+    trainer.fit(watch=clock)
+    return trainer, clock
 
 
 def _epochs(seconds: float, look: float, step: float, whole: int) -> tuple[int, int]:
@@ -301,8 +309,9 @@ def _schooling(trainer: Trainer, config: Config, seconds: float, least: float) -
     allowed = max(share * seconds, 0.0)
     more = min(most - TAUGHT, int(allowed / (reading + teaching)))
     taking = max(more, 0) * (reading + teaching)
-    if wanted is None and more == most - TAUGHT:
-        each = max(most, 1) * teaching
+    if wanted is None and 0 < most == TAUGHT + more:
+        looks = max(before[1] - few * teaching, 0.0)  # of each at the validation rows
+        each = most * teaching + looks
         others = min(int((allowed - taking) / each), EXPERTS - 1)
         return Lessons(TAUGHT + more, 1 + others, taking + others * each)
     return Lessons(TAUGHT + more, wanted or 1, taking)

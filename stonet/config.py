@@ -141,10 +141,10 @@ class TrainConfig(Section):
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    schooling: int = Field(6000, ge=0)  # steps that the expert learns alone, before all else
+    schooling: int = Field(6000, ge=0)  # steps of each expert's, at most; it learns nowhere else
     outage: float | None = Field(
         None, ge=0, lt=1
-    )  # share of sensors hidden in a step, so gaps are practised; None: the model's own
+    )  # share of sensors hidden in a step; 0: at school none is, either; None: the model's own
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)  # at most: fewer where points are many
     save_every: int = Field(100, ge=1)  # steps between resumable states

@@ -1,6 +1,6 @@
 r"""The expert of one point: what its surroundings say beyond the linear base, learned from rows.
 
-    u = base + scale * (a - g * base),     a, g = MLP(whitened regressors, base, time, place)
+    u = base + scale (a - g base),   a, g = MLP(whitened regressors, base, time, place, portrait)
 
 a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
 and interpolated between them. What the base says is worth hearing: its coefficients are the hour's,

@@ -68,7 +68,8 @@ def _filled(
     whiten = torch.linalg.solve_triangular(root, _one(covariance, len(mean)), upper=False).T
     away, size = (rows - mean) * there, len(mean)
     if rows.device.type != "cpu":
-        parts = zip(away.split(NUMBERS // size**2), there.split(NUMBERS // size**2), strict=True)
+        most = max(1, NUMBERS // size**2)
+        parts = zip(away.split(most), there.split(most), strict=True)
         return torch.cat([_expected(*part, size, whiten) for part in parts]) + mean
     missing, most = (~there).sum(-1), 1
     while most < 2 * size:
@@ -109,16 +110,20 @@ def move(
     mean: Mean,
     covariance: Covariance,
 ) -> Past:
-    """Observed at these times, a past at whole steps; what is older than that is left out."""
+    """Observed at these times, a past at whole steps.
+
+    What is older counts as the oldest, with the error of as many steps.
+    """
     batch, _, nodes, channels = values.shape
     past = len(mean) // channels
     ago = (-lag).to(covariance).expand(batch, -1)
-    seen = seen & (ago < past - 0.999)[..., None, None]
+    older, ago = (ago - (past - 1)).clamp(min=0), ago.clamp(max=past - 1)
     cubic = between_leads(ago, past - 1)  # H
     picks = torch.einsum("bil,cd->bicld", cubic, _one(covariance, channels))
     picks = picks.flatten(3).flatten(1, 2)  # batch (input channel) (lag channel)
     blur = (ago % 1 * (1 - ago % 1) * 4).square()  # none at whole steps
-    error = (blur[..., None] * _between(covariance, channels)).flatten(1)  # R
+    error = blur[..., None] * _between(covariance, channels)
+    error = (error + older[..., None] * _step(covariance, channels)).flatten(1)  # R
     told = picks @ covariance
     among = told @ picks.transpose(1, 2) + torch.diag_embed(error + 1e-12 * covariance[0, 0])
     rows = values.transpose(1, 2).flatten(2).double() - (picks @ mean)[:, None]
@@ -129,8 +134,12 @@ def move(
             max(1, NUMBERS // among[b].numel())
         ):
             mine = there[b, some]
-            root = _root(among[b].expand(len(some), -1, -1), mine)
-            weight = torch.cholesky_solve((rows[b, some] * mine)[..., None], root)[..., 0]
+            if mine.device.type == "cpu" and bool((mine == mine[:1]).all()):  # as a lost frame does
+                root = _root(among[b : b + 1], mine[:1])[0]
+                weight = torch.cholesky_solve((rows[b, some] * mine).T, root).T
+            else:
+                root = _root(among[b].expand(len(some), -1, -1), mine)
+                weight = torch.cholesky_solve((rows[b, some] * mine)[..., None], root)[..., 0]
             parts.append((weight * mine) @ told[b])
     moved = torch.cat(parts).unflatten(0, (batch, nodes)) + mean
     return moved.unflatten(2, (past, channels)).transpose(1, 2).to(values.dtype)
@@ -138,8 +147,7 @@ def move(
 
 def _between(covariance: Covariance, channels: int) -> Float64[Tensor, " channel"]:
     """The variance of the error of a cubic half a step away from what it goes through."""
-    by_channel = covariance.unflatten(0, (-1, channels)).unflatten(2, (-1, channels))
-    each = by_channel.diagonal(dim1=1, dim2=3)  # lag lag channel
+    each = _each(covariance, channels)
     fitting = [across for across in ACROSS if len(across) <= len(each)]
     if not fitting:  # too short to tell
         return each.diagonal(dim1=0, dim2=1).mean(-1)
@@ -148,6 +156,18 @@ def _between(covariance: Covariance, channels: int) -> Float64[Tensor, " channel
     windows = [each[i : i + width, i : i + width] for i in range(len(each) - width + 1)]
     found = [torch.einsum("i,ijc,j->c", across, one, across) for one in windows]
     return WITHIN * torch.stack(found).mean(0)
+
+
+def _step(covariance: Covariance, channels: int) -> Float64[Tensor, " channel"]:
+    """The variance of the step after the oldest time."""
+    each = _each(covariance, channels)[-2:, -2:]
+    return each[-1, -1] if len(each) < 2 else each[0, 0] + each[1, 1] - each[0, 1] - each[1, 0]
+
+
+def _each(covariance: Covariance, channels: int) -> Float64[Tensor, "lag lag channel"]:
+    """Of each channel with itself."""
+    by_channel = covariance.unflatten(0, (-1, channels)).unflatten(2, (-1, channels))
+    return by_channel.diagonal(dim1=1, dim2=3)
 
 
 def _root(

@@ -18,21 +18,23 @@ from stonet import crew
 
 S = TypeVar("S")
 T = TypeVar("T")
+MOST = 4  # each holds what does not depend on windows, such as a graph that is learned, once more
 
 
 def count(device: torch.device) -> int:
-    """How many there are: PyTorch's threads, if this is the only process and has no GPU."""
-    return torch.get_num_threads() if device.type == "cpu" and crew.size() == 1 else 1
+    """How many there are, if this is the only process and has no GPU."""
+    alone = device.type == "cpu" and crew.size() == 1
+    return min(torch.get_num_threads(), MOST) if alone else 1
 
 
 def each(do: Callable[[S], T], parts: Sequence[S]) -> list[T]:
-    """`do` for every part, all at once, each by a thread that works alone."""
+    """`do` for every part, all at once; each has its share of PyTorch's threads."""
     if len(parts) == 1:
         return [do(parts[0])]
     threads = torch.get_num_threads()
 
     def alone(part: S) -> T:
-        torch.set_num_threads(1)  # of this thread
+        torch.set_num_threads(max(1, threads // len(parts)))  # of this one
         return do(part)
 
     try:

@@ -6,8 +6,8 @@ U_0 is the point's own past; U_g for g > 0 are values, gradients and Laplacians 
 fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once
 for each hour of the day, drawn towards the pooled one; between the fitted leads it is interpolated,
 so that any time can be asked. At a point without a past U_0 is kriged from the others'
-(texture.py), and beta is another; so it is for pasts with more gaps than usual. linear_fit.py finds
-all of them.
+(texture.py), and beta is another; so it is for pasts with more gaps than usual, which are filled
+first, as odd times are moved (filling.py). linear_fit.py finds all of them.
 
 The same regressors, whitened, are what the expert sees of a point's surroundings: directions in
 which they hardly vary (second differences, say) often tell most, and would drown otherwise.
@@ -221,12 +221,17 @@ class LinearBase(nn.Module):
         """Every node's past at whole steps, the newest first; and who has one (None: all)."""
         values, told = batch.frames[batch.past], (self.past_mean, self.past_covariance)
         known = batch.known if batch.silence.some else None
-        if batch.regular(self.clock.past):
-            if not batch.silence.gaps:
-                return values.flip(1), known
-            return fill_gaps(values.flip(1), batch.seen[batch.past].flip(1), *told), known
-        moved = move(values, batch.seen[batch.past], batch.lag, *told)
-        return moved if known is None else moved * known[:, None], known
+        odd = batch.odd(self.clock.past).expand(len(values))
+        if not odd.any() and not batch.silence.gaps:
+            return values.flip(1), known
+        seen = batch.seen[batch.past]
+        if odd.all() or (odd.any() and values.device.type != "cpu"):
+            result = move(values, seen, batch.lag, *told)
+        else:
+            result, lag = fill_gaps(values.flip(1), seen.flip(1), *told), batch.lag
+            if odd.any():  # moving takes longer
+                result[odd] = move(values[odd], seen[odd], lag[odd], *told)
+        return result if known is None else result * known[:, None], known
 
     def _torn(self, batch: Batch, stencil: Stencil) -> Int[Tensor, "batch query"] | None:
         """4 where clearly more of what is seen was filled than in training, 2 where the newest."""

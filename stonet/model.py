@@ -68,7 +68,7 @@ class STONetwork(Forecaster):
         clock: the data's step, past and horizon.
         channels: of the field.
         nodes: the training points. They fix the levels, the radii and the scale of coordinates,
-            but no parameter belongs to any of them (save in the "fixed" decoder).
+            and have portraits, but no weight belongs to any of them (save in the "fixed" decoder).
     """
 
     outage = 0.1
@@ -191,7 +191,9 @@ class STONetwork(Forecaster):
         """Lessons for the expert: these windows at these of the nodes."""
         assert self.base is not None and self.portraits is not None  # the expert knows both
         queries = nodes.take(points)
-        stencil, near = make_stencil(queries, nodes, self.base.texture).around()
+        stencil = make_stencil(queries, nodes, self.base.texture)
+        stencil = replace(stencil, own=torch.from_numpy(points))  # of two in a place, this one
+        stencil, near = stencil.around()
         stencil = stencil.to(*self._where)
         batch = windows.take(near).inputs(chosen)
         if guise.gaps:
@@ -272,7 +274,7 @@ class STONetwork(Forecaster):
         if self.experts is None:
             return None
         assert self.base is not None  # the expert corrects it
-        left = float(self.base.spread[0].mean())
+        left = float(self.base.spread[0, 1:].mean())  # at lead 0 there is nothing to forecast
         return School(self.experts, self.rows, windows, nodes, seed, outage, steps, left)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:

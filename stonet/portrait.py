@@ -23,6 +23,7 @@ from stonet.texture import KRIGED, Texture, find_texture, krige, look_around, ne
 from stonet.windows import Windows
 
 FRAMES, MOST = 4096, 2**26  # that portraits are made of; values of theirs
+SEEN = 0.05  # share of them in which a point must have been observed to have a portrait of its own
 HARMONICS = 2  # of the day
 AT_ONCE = 2**22  # values looked at together
 ASKED = 2**13  # points whose portraits are kriged at a time
@@ -38,28 +39,40 @@ class Portraits(nn.Module):
     """
 
     known: Tensor
+    own: Tensor
     texture: Tensor
 
     def __init__(self, clock: Clock, channels: int, nodes: Points) -> None:
         super().__init__()
         self.clock, self.nodes = clock, nodes
-        self.traits = channels * (2 + (2 * HARMONICS if clock.daily else 0))
+        self.channels, self.kinds = channels, 2 + (2 * HARMONICS if clock.daily else 0)
+        self.traits = self.kinds * channels
         self.register_buffer("known", torch.zeros(len(nodes), self.traits))
+        self.register_buffer("own", torch.ones(len(nodes), channels))  # 0: as expected there
         texture = torch.tensor(Texture(1.0), dtype=torch.float64)
         self.register_buffer("texture", texture)
 
     @torch.no_grad()
     def fit(self, windows: Windows) -> None:
         """From some of the frames that training may see; what does not vary tells nothing."""
-        traits = _traits(windows, self.clock, len(self.nodes))
+        traits, seen = _traits(windows, self.clock, len(self.nodes))
         _, place = cKDTree(self.nodes.embedded).query(self.nodes.embedded)
         one = torch.from_numpy(place)  # of those at a place, whose portrait is their mean
-        total = torch.zeros_like(traits).index_add(0, one, traits)
-        traits = (total / one.bincount(minlength=len(one)).clamp(min=1)[:, None])[one]
-        spread = traits.std(0, correction=0)
-        told = torch.where(spread > 1e-6, (traits - traits.mean(0)) / spread, 0.0)
+        seen = seen.double().repeat(1, self.kinds)
+        total, count = (
+            torch.zeros_like(seen).index_add(0, one, part)[one] for part in (traits * seen, seen)
+        )
+        traits, own = total / count.clamp(min=1), count > 0
+        sitters = own.sum(0).clamp(min=1)
+        away = torch.where(own, traits - (traits * own).sum(0) / sitters, 0.0)
+        spread = (away.square().sum(0) / sitters).sqrt()
+        told = torch.where(spread > 1e-6, away / spread, 0.0)
         self.known.copy_(told)
-        self.texture.copy_(torch.tensor(find_texture(told[None], None, self.nodes)))
+        self.own.copy_(own[:, : self.channels])
+        if own.all(-1).any():
+            whole = None if own.all() else own[None]
+            self.texture.copy_(torch.tensor(find_texture(told[None], whole, self.nodes)))
+        self.known.copy_(torch.where(own, self.known, self.expected(self.nodes)))
 
     @torch.no_grad()
     def at(self, points: Points) -> Float[Tensor, "point trait"]:
@@ -79,9 +92,14 @@ class Portraits(nn.Module):
             some = points.take(np.arange(start, min(start + ASKED, len(points))))
             index = nearest_nodes(some, self.nodes, KRIGED + 1)  # and itself
             offset, usable = look_around(some, self.nodes, texture.spacing, index)
-            weight = krige(offset, usable[None], texture.reach, texture.noise)[0]
-            near = self.known[torch.from_numpy(index)]
-            parts.append(torch.einsum("qn,qnt->qt", weight.to(near), near))
+            near, own = (part[torch.from_numpy(index)] for part in (self.known, self.own))
+            guess = near.new_zeros(len(some), self.kinds, self.channels)
+            for channel, sitters in enumerate((own > 0).unbind(-1)):
+                there = (usable.to(sitters.device) & sitters)[None]
+                weight = krige(offset.to(there.device), there, texture.reach, texture.noise)[0]
+                traits = near.unflatten(-1, (self.kinds, self.channels))[..., channel]
+                guess[..., channel] = torch.einsum("qn,qnk->qk", weight.to(near), traits)
+            parts.append(guess.flatten(1))
         return torch.cat(parts)
 
     def shown(
@@ -91,8 +109,10 @@ class Portraits(nn.Module):
         return torch.where(strange[..., None], self.expected(points), self.at(points))
 
 
-def _traits(windows: Windows, clock: Clock, nodes: int) -> Float64[Tensor, "node trait"]:
-    """Mean, spread and daily harmonics of what was observed at each node."""
+def _traits(
+    windows: Windows, clock: Clock, nodes: int
+) -> tuple[Float64[Tensor, "node trait"], Bool[Tensor, "node channel"]]:
+    """Mean, spread and daily harmonics of what was observed at each node; where that is enough."""
     few = windows.draw(max(1, min(FRAMES, MOST // nodes)))
     frames = np.sort(few.starts + clock.past - 1)
     turns = [2 * math.pi * k * (few.times[frames] % DAY) / DAY for k in range(1, HARMONICS + 1)]
@@ -105,8 +125,9 @@ def _traits(windows: Windows, clock: Clock, nodes: int) -> Float64[Tensor, "node
         part = torch.einsum("wt,qtnc->wqnc", course[:, some], told)
         sums = [part if not sums else sums[0] + part]
     count, total, squared = sums[0].unbind(1)  # wave node channel
+    enough = count[0] >= max(1.0, SEEN * len(frames))
     count = count[:1].clamp(min=1)
     mean = total[0] / count[0]
     spread = (squared[0] / count[0] - mean.square()).clamp(min=0).sqrt()
     daily = 2 * (total[1:] - mean * sums[0][1:, 0]) / count
-    return torch.stack([mean, spread, *daily]).permute(1, 0, 2).flatten(1)
+    return torch.stack([mean, spread, *daily]).permute(1, 0, 2).flatten(1), enough

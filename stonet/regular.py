@@ -1,4 +1,4 @@
-"""Between odd times and regular ones: pasts at whole steps, leads between whole steps."""
+"""Between odd times and regular ones: leads between whole steps; for rivals, pasts at them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from stonet.scaling import Scaler
 from stonet.task import Task
 from stonet.zoo import build_model
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

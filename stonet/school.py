@@ -20,12 +20,13 @@ FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
 WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
 SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
-STRANGE = 0.3  # share of the others that are shown with the portrait that their neighbours suggest
+STRANGE, AS_NEW = 0.3, 0.7  # share that is shown with the portrait that neighbours suggest: of rows
+# with a past, of those without, which may be a known sensor's that failed
 ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.995  # of the base's error: what counts as less
 CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
-PASSES = 3  # over the rows at most: few rows are soon known by heart
+PASSES = 3  # over the rows, where there is noise: few rows are soon known by heart
 QUIET, MORE = 0.04, 4  # where the base leaves less over there is less noise: so many times more
 LESSON = 1024  # rows of a step
 DROPPED, NOISY = 0.2, 0.25  # share of their regressors; less where the base leaves less over
@@ -50,7 +51,7 @@ class School:
         seed: decides which rows are drawn.
         outage: whether any are seen without a past; how many is the school's choice.
         steps: of each one's schooling.
-        left: what the base leaves over, in standard deviations of the field.
+        left: what the base leaves over on validation, in standard deviations of the field.
     """
 
     def __init__(
@@ -154,7 +155,8 @@ class School:
             points = pool[(start + few * number + np.arange(few)) % len(pool)]
             silent = draw.random((count, few)) < silence
             silent &= (silence == 1) | ~self.aside[points]
-            strange = silent | (draw.random((count, few)) < (STRANGE if learned else 0.0))
+            odds = np.where(silent, AS_NEW, STRANGE) if learned else silent
+            strange = draw.random((count, few)) < odds
             has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
             guise = Guise(torch.from_numpy(silent), torch.from_numpy(strange), gaps)

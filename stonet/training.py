@@ -179,8 +179,9 @@ class Trainer:
             losses[0].backward()
             return value
         for parameter, *parts in zip(self.parameters, *hands.each(backward, losses), strict=True):
-            used = [part for part in parts if part is not None]
-            parameter.grad = torch.stack(used).sum(0) if used else None
+            for part in parts:
+                if part is not None:
+                    parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
         return value
 
     def _settle(self) -> None:

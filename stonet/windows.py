@@ -27,6 +27,7 @@ PARTS = ("train", "validation", "test")
 MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
 Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
 SPARSE = 0.5  # share of the nodes below which single ones are read instead of whole frames
+NEAR = 1e-3  # of a step: what counts as a whole one
 MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
 
 
@@ -81,22 +82,27 @@ class Batch:
         """Whether a node has any value in a window, by channel."""
         return self.seen[self.past].any(1)
 
+    def odd(self, past: int) -> Bool[Tensor, " rows"]:
+        """Which windows have other inputs than so many, a step apart; told in the host's memory."""
+        lag = self.at_hand.lag
+        if lag.shape[1] != past:
+            return torch.ones(len(lag), dtype=torch.bool)
+        return ((lag - torch.arange(1 - past, 1)).abs() >= NEAR).any(1)
+
     def regular(self, past: int) -> bool:
         """Whether all windows have so many inputs, a step apart."""
-        lag = self.at_hand.lag
-        return lag.shape[1] == past and bool(((lag - torch.arange(1 - past, 1)).abs() < 1e-3).all())
+        return not bool(self.odd(past).any())
 
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
         """The share of a node's inputs that must be filled; None: none, in any window.
 
-        A node without any value has nothing to fill; at odd times everything is filled.
+        A node without any value has nothing to fill; what comes at odd times fills nothing.
         """
-        if not self.regular(past):
-            return self.frames.new_ones(len(self.past), self.frames.shape[1])
-        if self.observed is None or not self.silence.gaps:
+        if self.regular(past) and not self.silence.gaps:
             return None
-        missing = ~self.observed[self.past] & self.known[:, None]
-        return missing.to(self.frames.dtype).mean((1, 3))
+        whole = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
+        there = (self.seen[self.past] & whole[:, :, None, None]).sum(1)
+        return ((past - there) * self.known).to(self.frames.dtype).mean(-1) / past
 
     @property
     def late(self) -> Bool[Tensor, "batch node"]:

@@ -56,10 +56,11 @@ def asking(task: Task, experts: int | None) -> Config:
         (20.0, 2.9, 5000, (230, 1, 17.0)),  # what fits, beside the sixty that are counted before
         (20.0, 3.1, 5000, (260, 1, 20.0)),  # a seventh would not do for anything else
         (250.0, 0.0, 5000, (1600, 1, 154.0)),  # as many as are wanted
-        (260.0, 0.0, 5000, (1600, 2, 218.0)),  # and time for another, who reads nothing new
-        (1e3, 0.0, 5000, (1600, 4, 346.0)),  # and for the others, who are four at most
-        (60.0, 0.0, 400, (400, 2, 50.0)),  # as many as the data give, and then another
-        (1e3, 0.0, 30, (30, 4, 0.0)),
+        (260.0, 0.0, 5000, (1600, 2, 218.5)),  # and time for another, who reads nothing new
+        (1e3, 0.0, 5000, (1600, 4, 347.5)),  # and for the others, who are four at most
+        (60.0, 0.0, 400, (400, 2, 50.5)),  # as many as the data give, and then another
+        (1e3, 0.0, 30, (30, 4, 5.1)),
+        (1e3, 0.0, 0, (0, 1, 0.0)),  # who learns nothing needs no company
         (-5.0, 0.0, 5000, (60, 1, 0.0)),
     ],
 )

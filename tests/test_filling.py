@@ -249,9 +249,11 @@ def through_four(ago: float) -> np.ndarray:
 def test_odd_times_are_moved_by_the_conditional_expectation(rows: int) -> None:
     """m + C H' (H C H' + R)^-1 (y - H m): H a cubic, R its error, 0 at whole steps, most between.
 
+    What is older than the past is taken for its oldest, with the error of as many steps.
+
     One lag for all windows, or one for each.
     """
-    ago = -np.sort(-draw(3).uniform(0, LAGS - 1, (rows, 11)), axis=1)
+    ago = -np.sort(-draw(3).uniform(0, LAGS + 2, (rows, 11)), axis=1)
     ago[:, -1], ago[:, 4] = 0, np.round(ago[:, 4])
     values, seen = noise(3, 11, 4, CHANNELS), draw(4).random((3, 11, 4, CHANNELS)) < 0.7
     mean, covariance = told()
@@ -260,12 +262,15 @@ def test_odd_times_are_moved_by_the_conditional_expectation(rows: int) -> None:
     for b, node in np.ndindex(3, 4):
         picks, error, y = [], [], []
         for i, channel in np.argwhere(seen[b, :, node]):
-            back = ago[b % rows, i]
+            back = min(ago[b % rows, i], LAGS - 1)
+            oldest = c[channel::CHANNELS, channel::CHANNELS][-2:, -2:]
+            step = oldest[0, 0] + oldest[1, 1] - 2 * oldest[0, 1]
             row = np.zeros((LAGS, CHANNELS))
             row[:, channel] = through_four(back)
             part = back - np.floor(back)
             picks.append(row.ravel())
             error.append((4 * part * (1 - part)) ** 2 * between(c, channel))
+            error[-1] += (ago[b % rows, i] - back) * step
             y.append(values[b, i, node, channel])
         h, r = np.array(picks), np.diag(error)
         weight = np.linalg.solve(h @ c @ h.T + r, np.array(y) - h @ m)
@@ -282,14 +287,34 @@ def test_at_whole_steps_moving_is_filling() -> None:
     close(moved[:, :, 3], told()[0].view(1, LAGS, CHANNELS).expand(3, -1, -1))  # by none: the mean
 
 
-def test_what_is_missing_or_too_old_has_no_influence_at_odd_times_either() -> None:
+def test_what_is_missing_has_no_influence_at_odd_times_either() -> None:
     values, seen = pasts()
     lag = -torch.from_numpy(np.sort(draw(6).uniform(0, LAGS - 1, (3, LAGS))).copy()).flip(1)
-    lag[:, :2] = torch.tensor([-40.0, 0.5 - LAGS], dtype=F64)
-    old = (torch.arange(LAGS) < 2)[:, None, None] | ~seen
     moved = move(values, seen, lag, *told())
-    assert torch.equal(move(values.where(~old, 1e30), seen, lag, *told()), moved)
-    close(move(values[:, 2:], seen[:, 2:], lag[:, 2:], *told()), moved)
+    assert torch.equal(move(values.where(seen, 1e30), seen, lag, *told()), moved)
+
+
+def test_the_older_a_value_is_the_less_it_tells() -> None:
+    """A node that has nothing else is known all the same; in the end it is as the mean has it."""
+    values = torch.full((1, 1, 1, 1), 5.0, dtype=F64)
+    covariance = 2 * torch.exp(-torch.arange(6, dtype=F64)[:, None].sub(torch.arange(6)).abs() / 3)
+    moved = [
+        move(values, values > 0, torch.tensor([[-ago]], dtype=F64), torch.zeros(6, dtype=F64),
+             covariance)[0, 0, 0, 0]
+        for ago in (0.0, 3.0, 5.0, 6.0, 8.0, 1e9)
+    ]  # fmt: skip
+    assert moved == sorted(moved, reverse=True)
+    close(moved[0], torch.tensor(5.0, dtype=F64))
+    close(moved[-1], torch.tensor(0.0, dtype=F64), 1e-6)
+
+
+def test_a_frame_that_is_lost_everywhere_is_solved_once_with_the_same_result() -> None:
+    values, lag = pasts()[0][:, :, :4], -torch.arange(LAGS, dtype=F64).flip(0)[None] - 0.2
+    seen = torch.ones_like(values, dtype=torch.bool)
+    seen[:, 3] = False
+    apart = torch.cat([seen, ~seen[:, :, :1]], dim=2)  # another node, with another mask
+    more = torch.cat([values, values[:, :, :1]], dim=2)
+    close(move(more, apart, lag, *told())[:, :, :4], move(values, seen, lag, *told()), 1e-11)
 
 
 def test_a_node_is_moved_as_if_it_were_alone_and_a_window_too() -> None:

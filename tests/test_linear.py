@@ -212,6 +212,29 @@ def test_pasts_are_at_whole_steps_the_newest_first_and_as_the_learned_ones_sugge
         assert not found[0, :, 4].any() and not found[0, :, 7, 1].any()
 
 
+def test_a_window_out_of_step_changes_nothing_for_those_beside_it(some_base) -> None:
+    """Neither their pasts nor their kind; and it is seen as it would be alone."""
+    values, seen = noise(3, 6, 12, 2), np.random.default_rng(3).random((3, 6, 12, 2)) < 0.9
+    lags = [[-5.0, -4, -3, -2, -1, 0], [-5.4, -4, -2.7, -2, -1.3, 0], [-6, -5, -4, -2, -1, 0]]
+    alone = [asked(values[i], [1], seen[i], lags[i]) for i in range(3)]
+    both = replace(
+        alone[0],
+        frames=torch.cat([one.frames for one in alone]),
+        observed=torch.cat([one.seen for one in alone]),
+        past=torch.arange(18).view(3, 6),
+        lag=torch.cat([one.lag for one in alone]),
+        future_time=alone[0].future_time.expand(3, -1, -1),
+        issue_time=alone[0].issue_time.expand(3, -1),
+        hour=alone[0].hour.expand(3),
+    )
+    stencil = make_stencil(POINTS, POINTS, some_base.texture)
+    together = some_base.look(both, stencil)
+    for number, one in enumerate(alone):
+        found = some_base.look(one, stencil)
+        torch.testing.assert_close(together.seen[number], found.seen[0])
+        assert torch.equal(together.kind[number], found.kind[0])
+
+
 def test_a_node_without_a_past_is_answered_as_a_place_without_a_node(some_base) -> None:
     values, observed = noise(6, 12, 2), np.ones((6, 12, 2), bool)
     observed[:, 4] = False

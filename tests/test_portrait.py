@@ -96,6 +96,22 @@ def test_they_are_means_over_what_was_observed() -> None:
     assert torch.equal(fitted(wild).known, found)
 
 
+def test_who_was_hardly_ever_observed_looks_as_those_around_expect() -> None:
+    """And tells nobody anything: the others are as if it were not there."""
+    values, seen = noise(200, NODES, 2), np.ones((200, NODES, 2), bool)
+    seen[:, 3], seen[5:, 7, 1] = False, False  # one never, of one a channel in five frames
+    found = fitted(windows(np.where(seen, values, 1e6), observed=seen))
+    others = np.delete(np.arange(NODES), 3)
+    points = small_points("plane", NODES).take(others)
+    alone = fitted(windows(values[:, others], points, observed=seen[:, others]))
+    close(found.known[others, ::2], alone.known[:, ::2], 1e-5)
+    close(found.known[3], alone.expected(found.nodes.take(np.array([3])))[0], 1e-5)
+    assert found.own.tolist() == [[n != 3, n not in (3, 7)] for n in range(NODES)]
+    assert float(found.known.abs().max()) < 5
+    nobody = fitted(windows(values, observed=np.zeros_like(seen)))
+    assert not nobody.known.any() and not nobody.own.any()
+
+
 def test_without_hours_there_is_no_daily_course() -> None:
     values = noise(60, NODES, 2)
     used = values[1:59]

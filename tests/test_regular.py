@@ -79,15 +79,18 @@ def test_a_batch_is_regular_where_all_inputs_are_there_and_a_step_apart() -> Non
 
 
 def test_gaps_are_the_share_that_must_be_filled() -> None:
-    """None without any; a node without a past has nothing to fill, odd times have it all."""
+    """None without any; a node without a past has nothing to fill, odd times fill nothing."""
     values, seen = noise(6, 4, 2), np.ones((6, 4, 2), bool)
     regular = [-5.0, -4, -3, -2, -1, 0]
     assert batch(values, regular).gaps(6) is None
     seen[[1, 4], 0] = seen[2, 1, 1] = seen[:, 2] = False
     found = batch(values, regular, seen).gaps(6)
     np.testing.assert_allclose(found, [[4 / 12, 1 / 12, 0, 0]], rtol=1e-6)
-    for odd, frames in (([-5.5, -4, -3, -2, -1, 0], 6), ([-4, -3, -2, -1, 0], 5)):
-        assert (batch(values[:frames], odd).gaps(6) == 1).all()
+    for odd, filled in (
+        ([-5.5, -4, -3, -2, -1, 0], 1), ([-4, -3, -2, -1, 0], 1), ([-8, -6, -4, -2.5, -1, 0], 3),
+    ):  # fmt: skip
+        found = batch(values[: len(odd)], odd).gaps(6)
+        np.testing.assert_allclose(found, np.full((1, 4), filled / 6), rtol=1e-6)
 
 
 def test_a_node_is_late_where_its_newest_values_are_missing_but_others_are_there() -> None:

@@ -7,8 +7,8 @@ in a batch, n seen by the network and n' out, G groups of regressors at the 12 n
 and two before, w inputs and h hidden of the expert, C channels)
 
     operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
-                   + B N n n' d r  +  B N n' r d          time kernel, map
-                   + B N (w h + h^2 + 2 h C n') ]         expert
+                   + B N n n' d r  +  B N n' r d ]        time kernel, map
+               + 2 B N (w h + h^2 + 2 h C n')             expert, forward only
     moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + 2 older) K'
 
 a, b and c are fitted to all measured steps at once: three numbers for all sizes.
@@ -53,13 +53,12 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     close = min(CLOSE, past)
     sun = network.sun * (2 * horizon + 1)
     white = min(WHITENED, 2 * past + (GROUPS - 2) * close + sun)
-    heard = white + horizon + sun + 7  # by the expert: the base, the sun, place and clock as well
+    heard = white + horizon + sun + 13  # by the expert: base, sun, place, clock, portrait as well
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
-        targets * (degree * m * d + m * d**2 + d**2)
-        + asked * horizon * r * d * (seen + 1)
-        + asked * (heard * h + h**2 + 2 * h * horizon)  # one channel
+        targets * (degree * m * d + m * d**2 + d**2) + asked * horizon * r * d * (seen + 1)
     )
+    operations += 2 * asked * (heard * h + h**2 + 2 * h * horizon)  # one channel, learns nothing
     moved = (
         targets * degree * (2 * m + 2 * d)
         + asked * horizon * r * (graph.decoder_degree + 8)

@@ -17,10 +17,10 @@ from stonet.benchmarks.measure import Record
 
 COLUMNS = ("bench", "n", "d", "threads", "peer")
 NOTES = (
-    "- Two threads: large products and element-wise work are shared well; gathering rows, adding "
-    "them up where they belong and products of many small matrices less so, and the small "
-    "systems of equations that kriging solves where sensors are silent lose (the profile below). "
-    "Two processes (`stonet fit --devices 2`) share all of it.",
+    "- Two threads: a step's windows are shared out between them. PyTorch's own way "
+    "(`torchs_time_ratio`) shares one operation after another, of which gathering rows and "
+    "products of many small matrices gain little; what two threads gain for a single large product "
+    "is `gemm_time_ratio`. Base, schooling and forecasts have PyTorch's way.",
     "- Torch's own settings, as users have them. With large pages (`THP_MEM_ALLOC_ENABLE=1`), "
     "which help whoever takes much memory, NNConv comes to 11.6 (d=64) and 6.2 (d=32) times our "
     "time at 2048 points in `stonet bench operator` (commit 255209f): the goals are then missed.",
@@ -41,7 +41,7 @@ def bench_table(records: Sequence[Record]) -> Table:
 
 
 def _cells(record: Record) -> list[str]:
-    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated", "part", "profile"}
+    shown = {*COLUMNS, *RATIOS, "gemm_share", "max_error", "extrapolated", "part"}
     more = ", ".join(f"{k} {short(v)}" for k, v in record.items() if k not in shown)
     mark = "*" if record.get("extrapolated") else ""
     return [
@@ -84,14 +84,6 @@ def page(result: dict[str, Any]) -> str:
     ]
     lines += [goal.line(records) for goal in GOALS]
     lines += ["", "## Notes on the goals", "", *NOTES, ""]
-    for profile in (record["profile"] for record in records if record.get("profile")):
-        lines += ["Milliseconds of a training step, 2048 points (torch's profiler):", ""]
-        lines += ["| operation | one thread | two threads | ratio |", "|---|---|---|---|"]
-        lines += [
-            f"| `{name}` | {one:.0f} | {two:.0f} | {one / max(two, 0.1):.2f} |"
-            for name, (one, two) in profile.items()
-        ]
-        lines += [""]
     lines += ["## All records", ""]
     head = (*COLUMNS, "time", "wall", "memory", "GEMM share", "error", "more")
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

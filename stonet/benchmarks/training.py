@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 
+from stonet import hands
 from stonet.benchmarks.measure import (
     Record,
     Watch,
@@ -25,7 +26,6 @@ N, BATCH, STEPS = 2048, 8, 6
 SHARED = ("train.batch=8",)  # in runs of four windows, as by default: 30 frames instead of 96
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # its Table 6, on a V100
 RIVALS = ("gcgru", "dcrnn", "stgcn")
-SHOWN = 16  # operations of the profile
 BRIEFLY = "train.schooling=50"  # where only steps are timed
 
 
@@ -96,45 +96,24 @@ def _shared_frames() -> Record:
 
 
 def _threads() -> Record:
-    """Wall time on one thread against two, some steps of each in turns."""
-    call = stepper(N, *SHARED)
-    walls: dict[int, list[float]] = {1: [], 2: []}
-    before = torch.get_num_threads()
+    """Wall time on one thread against two, and two as PyTorch uses them; some steps in turns."""
+    call, most, before = stepper(N, *SHARED), hands.MOST, torch.get_num_threads()
+    ways = {"one": (1, most), "two": (2, most), "torch": (2, 1)}  # threads; hands at most
+    walls: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(3):
-        for threads, found in walls.items():
+        for way, (threads, hands.MOST) in ways.items():
             torch.set_num_threads(threads)
             call()  # threads that were just made are slow
             for _ in range(STEPS // 2):
                 started = time.perf_counter()
                 call()
-                found.append(time.perf_counter() - started)
+                walls[way].append(time.perf_counter() - started)
+    hands.MOST = most
     torch.set_num_threads(before)
-    one, two = map(median, walls.values())
+    one, two, plain = map(median, walls.values())
     limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
-    record = empty_record("threads", N, 24, 2, "one thread")
-    record |= {"time_ratio": one / two, "gemm_time_ratio": limit[0] / limit[1]}
-    return record | {"profile": _profile(call)}
-
-
-def _profile(step: Callable[[], None]) -> dict[str, list[float]]:
-    """Milliseconds of the operations that take most of a step, on one thread and on two."""
-    from torch.profiler import ProfilerActivity, profile
-
-    found: dict[str, list[float]] = {}
-    before = torch.get_num_threads()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        step()
-        with profile(activities=[ProfilerActivity.CPU]) as seen:
-            for _ in range(STEPS // 2):
-                step()
-        for event in seen.key_averages():
-            found.setdefault(event.key, [0.0, 0.0])[threads - 1] = (
-                event.self_cpu_time_total / 1e3 / (STEPS // 2)
-            )
-    torch.set_num_threads(before)
-    most = sorted(found, key=lambda name: -max(found[name]))[:SHOWN]
-    return {name.removeprefix("aten::"): [round(x, 1) for x in found[name]] for name in most}
+    record = empty_record("threads", N, 24, 2, "one thread") | {"time_ratio": one / two}
+    return record | {"torchs_time_ratio": one / plain, "gemm_time_ratio": limit[0] / limit[1]}
 
 
 def epoch(settings: list[str], preset: str) -> dict[str, float]:

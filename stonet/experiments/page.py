@@ -33,7 +33,7 @@ FIGURES = {
     },
     "inductive": {"": "Points that training never saw."},
     "irregular": {"": "What missing labels and missing inputs cost."},
-    "ablation": {"": "One setting of the default at a time."},
+    "ablation": {"": "One setting at a time, of the operator by itself and of the default."},
     "cost": {"": "What the decoders take, and what they give."},
 }
 INTRO = (
