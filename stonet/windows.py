@@ -85,19 +85,15 @@ class Batch:
     def odd(self, past: int) -> Bool[Tensor, " rows"]:
         """Which windows have other inputs than so many, a step apart; told in the host's memory."""
         lag = self.at_hand.lag
-        if lag.shape[1] != past:
-            return torch.ones(len(lag), dtype=torch.bool)
-        return ((lag - torch.arange(1 - past, 1)).abs() >= NEAR).any(1)
+        steps = torch.arange(1 - past, 1) if lag.shape[1] == past else torch.tensor(torch.inf)
+        return ((lag - steps).abs() >= NEAR).any(1)
 
     def regular(self, past: int) -> bool:
         """Whether all windows have so many inputs, a step apart."""
         return not bool(self.odd(past).any())
 
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
-        """The share of a node's inputs that must be filled; None: none, in any window.
-
-        A node without any value has nothing to fill; what comes at odd times fills nothing.
-        """
+        """The share of a node's whole steps to be filled, if it has any value; None: none at all."""
         if self.regular(past) and not self.silence.gaps:
             return None
         whole = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)

@@ -51,7 +51,7 @@ def one_step(count: int, *settings: str) -> tuple[Trainer, int]:
 def test_two_hands_find_the_gradients_of_one(threads: int, settings: tuple[str, ...]) -> None:
     (alone, portions), (both, shared) = one_step(1, *settings), one_step(2, *settings)
     assert (portions, shared) == (1, 2)
-    close = 2e-2 if "train.precision=bf16" in settings else 1e-4
+    close = 6e-2 if "train.precision=bf16" in settings else 1e-4
     for one, other in zip(alone.parameters, both.parameters, strict=True):
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None and other.grad is not None:

@@ -105,7 +105,9 @@ def test_who_was_hardly_ever_observed_looks_as_those_around_expect() -> None:
     points = small_points("plane", NODES).take(others)
     alone = fitted(windows(values[:, others], points, observed=seen[:, others]))
     close(found.known[others, ::2], alone.known[:, ::2], 1e-5)
-    close(found.known[3], alone.expected(found.nodes.take(np.array([3])))[0], 1e-5)
+    close(found.known[3], found.expected(found.nodes.take(np.array([3])))[0], 1e-5)
+    wild = fitted(windows(np.where(seen, values, -1e3), observed=seen))
+    assert torch.equal(wild.known, found.known)
     assert found.own.tolist() == [[n != 3, n not in (3, 7)] for n in range(NODES)]
     assert float(found.known.abs().max()) < 5
     nobody = fitted(windows(values, observed=np.zeros_like(seen)))

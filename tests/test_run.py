@@ -167,8 +167,8 @@ def test_files_that_do_not_fit_together_are_refused(
 
 
 def test_a_later_format_asks_for_an_upgrade(folder: Path, tmp_path: Path) -> None:
-    later = republished(folder, tmp_path / "run", edited("config.json", format=2))
-    with pytest.raises(ModelFileError, match=r"has format 2; .* reads format 1\. Upgrade stonet"):
+    later = republished(folder, tmp_path / "run", edited("config.json", format=3))
+    with pytest.raises(ModelFileError, match=r"has format 3; .* reads format 2\. Upgrade stonet"):
         Run.load(later)
 
 

@@ -314,7 +314,7 @@ def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_ar
 def test_what_the_base_leaves_over_is_its_usual_error_where_all_is_there(task: Task) -> None:
     model = pupil(task)
     assert model.base is not None
-    left = float(model.base.spread[0].mean())
+    left = float(model.base.spread[0, 1:].mean())
     assert 0 < left < school_module.NOISY  # so that it makes a difference
     share = school_of(task, model=model).dropped / school_module.DROPPED
     assert share == pytest.approx(left / school_module.NOISY)
@@ -331,17 +331,16 @@ def strangers(model: STONetwork, rows: Rows) -> torch.Tensor:
     return guess
 
 
-def test_strangers_look_as_their_neighbours_suggest_and_the_silent_always_are_strangers(
+def test_strangers_look_as_their_neighbours_suggest_and_most_of_the_silent_are_strangers(
     task: Task,
 ) -> None:
-    """Judges know whom they see, but for those without a past, whom nobody would know."""
+    """Some are known sensors that failed. Judges know whom they see, but for the silent."""
     model, judges = pupil(task), task.windows("validation")
     school = school_of(task, model=model)
     strange = strangers(model, school.rows)
     silent = ~school.rows.sight.has_past
-    assert strange[silent].all()
-    share = float(strange[~silent].float().mean())
-    assert share == pytest.approx(school_module.STRANGE, abs=0.03)
+    for rows, wanted in ((~silent, school_module.STRANGE), (silent, school_module.AS_NEW)):
+        assert float(strange[rows].float().mean()) == pytest.approx(wanted, abs=0.04)
     assert not strangers(model, school._rows(judges, 500)).any()
     assert strangers(model, school._rows(judges, 500, silence=1.0)).all()
 
@@ -374,7 +373,7 @@ def test_together_they_err_no_more_than_they_do_in_the_mean(taught, chaos: Task)
     rows = school_of(chaos, model=taught[1])._rows(chaos.windows("test"), 2000)
     each = [_error(rows, member) for member in members(taught[1])]
     total, count = rows.error(taught[1].experts)
-    assert float(total / count) <= np.mean(each) and each[0] != each[1]
+    assert float(total / count) <= np.mean(each) * (1 + 1e-6) and each[0] != each[1]
 
 
 def members(model: STONetwork) -> list[Expert]:
