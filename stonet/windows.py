@@ -93,7 +93,7 @@ class Batch:
         return not bool(self.odd(past).any())
 
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
-        """The share of a node's whole steps to be filled, if it has any value; None: none at all."""
+        """The share of a node's whole steps to be filled, if it has any value; None: none."""
         if self.regular(past) and not self.silence.gaps:
             return None
         whole = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
