@@ -59,7 +59,10 @@ class Cell:
     def name(self) -> str:
         """A file's name, the same whatever became of code, defaults and data."""
         plain = re.sub(r"[^A-Za-z0-9.+=-]+", "_", self.label)
-        return f"{plain}-s{self.seed}-{_sha256(asdict(self))[:10]}"
+        asked = asdict(self)
+        if self.training.experts is None:  # which came later: older names stay as they are
+            asked["training"].pop("experts")
+        return f"{plain}-s{self.seed}-{_sha256(asked)[:10]}"
 
     @property
     def code(self) -> str:
