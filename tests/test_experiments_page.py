@@ -52,6 +52,11 @@ def test_a_verdict_follows_from_the_numbers(values: dict[str, float], verdict: s
 def test_a_bound_from_above_counts_its_own_value() -> None:
     assert Claim("", "", {"a": 4.0}, 1, most=4.0).verdict == "holds"
     assert Claim("", "", {"a": 4.01}, 1, most=4.0).verdict == "does not hold"
+    for values, verdict in (
+        ({"a": 3.0, "b": -4.0}, "within chance"), ({"a": 17.0, "b": 3.0}, "holds partly"),
+        ({"a": 17.0, "b": 5.0}, "holds"), ({"a": -17.0, "b": 3.0}, "does not hold"),
+    ):  # fmt: skip
+        assert Claim("", "", values, 2, least=0.0, chance=4.5).verdict == verdict
 
 
 def test_claims_find_their_numbers_in_the_tables() -> None:

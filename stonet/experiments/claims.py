@@ -44,10 +44,10 @@ class Claim:
     whole: bool = True  # whether all that each task's number is the best of was measured
 
     def reached(self, value: float) -> bool:
-        """Whether one task's number lies where it should."""
-        return (self.least is None or value > self.least) and (
-            self.most is None or value <= self.most
-        )
+        """Whether one task's number lies where it should, and not by chance."""
+        above = self.least is None or value > self.least
+        below = self.most is None or value <= self.most
+        return above and below and abs(value) >= self.chance
 
     @property
     def verdict(self) -> str:
