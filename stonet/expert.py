@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from stonet.clock import Clock
-from stonet.devices import sent
 
 FAR = 3.0  # standard deviations of the training points: nothing is known of how it goes on there
 
@@ -47,7 +46,7 @@ class Guise:
 
 
 class Expert(nn.Module):
-    """Two hidden layers; points without a past have a first one of their own.
+    """Two hidden layers. Without an own past, it is shown what stands in for one.
 
     Args:
         white: whitened regressors.
@@ -76,8 +75,7 @@ class Expert(nn.Module):
         super().__init__()
         self.shape = (clock.horizon, 2 * channels)
         seen = white + clock.horizon * channels + features + places.shape[1] + traits
-        self.own = nn.Linear(seen, hidden)
-        self.far = nn.Linear(seen, hidden)
+        self.first = nn.Linear(seen, hidden)
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, math.prod(self.shape))
         nn.init.zeros_(self.out.weight)  # starts as "trust the base"
@@ -96,20 +94,10 @@ class Expert(nn.Module):
         place = (sight.place - self.middle) * self.per_extent
         here = torch.cat([place, sight.portrait], dim=-1).clamp(-FAR, FAR)
         seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, here], dim=-1)
-        state = gelu(self._first(seen, sight.has_past))
+        state = gelu(self.first(seen))
         state = state + gelu(self.hidden(state))
         out = self.out(state) * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
-
-    def _first(
-        self, seen: Float[Tensor, "*row seen"], has_past: Bool[Tensor, "*row"]
-    ) -> Float[Tensor, "*row hidden"]:
-        if seen.device.type != "cpu":  # a GPU is not asked which rows are which
-            return torch.where(has_past[..., None], self.own(seen), self.far(seen))
-        own, far = self.own(seen[has_past]), self.far(seen[~has_past])
-        result = own.new_empty(*has_past.shape, own.shape[-1])
-        result[has_past], result[~has_past] = own, far
-        return result
 
 
 class Experts(nn.Module):
@@ -150,9 +138,6 @@ class Rows:
 
     def part(self, index: Tensor | slice) -> Rows:
         return self._each(lambda part: part[index])
-
-    def to(self, device: torch.device) -> Rows:
-        return self._each(lambda part: sent(part, device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
         seen = len(vars(self.sight))

@@ -62,6 +62,11 @@ class Look:
         """Whether a query has a past."""
         return self.kind % 2 == 0
 
+    @property
+    def as_own(self) -> Int[Tensor, "batch query"]:
+        """2 torn + newest missing, which nothing is where others stand in for a past."""
+        return torch.where(self.own, self.kind, self.kind // 4 * 4) // 2
+
     def silenced(self, silent: Bool[Tensor, "batch query"]) -> Look:
         """As if these queries had no past of their own."""
         seen, first = self.seen.clone(), slice(self.block, 2 * self.block)
@@ -120,10 +125,10 @@ class LinearBase(nn.Module):
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
         size = (KINDS, self.hours, self.columns, clock.horizon + 1, channels)
         self.register_buffer("beta", torch.zeros(size, dtype=torch.float64))
-        white = torch.zeros(KINDS, self.columns, self.width, dtype=torch.float64)
+        white = torch.zeros(KINDS // 2, self.columns, self.width, dtype=torch.float64)
         self.register_buffer("white", white)  # the last row takes the mean away
-        spread = torch.ones(KINDS, clock.horizon + 1, channels)
-        self.register_buffer("spread", spread)  # of what the base leaves over
+        spread = torch.ones(KINDS // 2, clock.horizon + 1, channels)
+        self.register_buffer("spread", spread)  # of what the base leaves over, given a past
         for name, value in zip(("spacing", "reach", "noise"), Texture(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
         self.register_buffer("past_mean", torch.zeros(self.block, dtype=torch.float64))
@@ -168,13 +173,14 @@ class LinearBase(nn.Module):
         return asked.clamp(self.low, self.high).to(batch.frames.dtype)
 
     def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:
-        """The regressors, decorrelated and of order one; without an own past, the neighbours'."""
+        """The regressors, decorrelated and of order one; what stands in for a past as one."""
+        look = replace(look, kind=look.as_own, kinds=(look.kinds + 1) // 2)
         return look.times(self.white[:, None], look.kind.new_zeros(len(look.kind)))
 
     @in_float32
     def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
-        usual = self.spread[look.kind]  # batch query knot channel
+        usual = self.spread[look.as_own]  # batch query knot channel
         between = between_leads(batch.lead, self.clock.horizon).expand(len(usual), -1, -1)
         return torch.einsum("btl,bqld->btqd", between, usual.to(between.dtype)).clamp(min=1e-6)
 

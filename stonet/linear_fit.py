@@ -146,8 +146,7 @@ def _solve(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> Non
         _keep(base, kind + 1, _take(blurred, far), without, ridge, beta)
         late = blurred[0].replaced(*newest), blurred[1].replaced(*newest)
         _keep(base, kind + 2, _take(late, own), with_past, ridge)
-        for table in (base.beta, base.white, base.spread):
-            table[kind + 3] = table[kind + 1]  # without an own past, its newest value is no matter
+        base.beta[kind + 3] = base.beta[kind + 1]  # then the newest value of one is no matter
 
 
 def _take(pair: Pair, columns: Int64[np.ndarray, " kept"]) -> Pair:
@@ -165,11 +164,14 @@ def _keep(
     """Solve for a kind of past and remember the solution; `ridge` is what whitening calls noise."""
     fitted, judged = sums
     beta = solve(fitted, choice, prior)
-    error = (judged if judged.count.sum() else fitted).error(beta)
-    base.white[kind] = torch.from_numpy(fitted.whitening(ridge, base.width))
+    as_own, has_past = kind // 2, kind % 2 == 0
+    if has_past:  # others stand in for one as if they were it
+        base.white[as_own] = torch.from_numpy(fitted.whitening(ridge, base.width))
     if base.kind == "ridge":
         base.beta[kind] = torch.from_numpy(beta)
-        base.spread[kind] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
+        if has_past:
+            error = (judged if judged.count.sum() else fitted).error(beta)
+            base.spread[as_own] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
     return beta
 
 

@@ -19,10 +19,7 @@ from stonet.windows import Windows
 FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
 WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
-SILENT = 0.25  # share of the rows that are seen without a past of their own, if any are
-STRANGE, AS_NEW = 0.3, 0.7  # share that is shown with the portrait that neighbours suggest: of rows
-# with a past, of those without, which may be a known sensor's that failed
-ASIDE = 5  # every so many points never are, to judge what is learned of places without a past
+STRANGE = 0.3  # share of the rows that are shown with the portrait that neighbours suggest
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.995  # of the base's error: what counts as less
 CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
@@ -49,7 +46,7 @@ class School:
         windows: for training.
         nodes: the points that these are at.
         seed: decides which rows are drawn.
-        outage: whether any are seen without a past; how many is the school's choice.
+        outage: whether they may be asked for advice without a past, too, if it proves good.
         steps: of each one's schooling.
         left: what the base leaves over on validation, in standard deviations of the field.
     """
@@ -66,16 +63,15 @@ class School:
         left: float,
     ) -> None:
         self.experts, self.show, self.nodes, self.seed = experts, show, nodes, seed
+        self.outage = outage
         self.order = curve_order(nodes)  # points beside each other share their neighbours
-        self.aside = np.zeros(len(nodes), dtype=bool)
-        self.aside[self.order[ASIDE - 1 :: ASIDE]] = True
         self.dropped = DROPPED * min(1.0, left / NOISY)
         passes = PASSES * min(max(QUIET / max(left, 1e-9), 1.0), MORE)
         wanted = max(math.ceil(steps * LESSON / passes), FEWEST_ROWS)
         one = self.members[0]
-        most = MOST_NUMBERS // (one.own.in_features + 2 * math.prod(one.shape))
+        most = MOST_NUMBERS // (one.first.in_features + 2 * math.prod(one.shape))
         most = min(most, len(windows) * len(nodes))
-        self.rows = self._rows(windows, min(wanted, most), SILENT if outage else 0.0, True)
+        self.rows = self._rows(windows, min(wanted, most), learned=True)
         self.limit = math.ceil(passes * most / LESSON)  # of the steps, if more were asked for
         self.steps = min(steps, self.limit)
 
@@ -98,7 +94,7 @@ class School:
     def teach(self, judges: Windows) -> None:
         """Each expert by itself, judged by the same rows."""
         tests = self._rows(judges, TEST_ROWS)
-        far = self._rows(judges, TEST_ROWS // 4, silence=1.0) if self.aside.any() else None
+        far = self._rows(judges, TEST_ROWS // 4, silent=True) if self.outage else None
         for number, member in enumerate(self.members):
             self._teach(number, member, tests)
             if self.steps:
@@ -132,19 +128,17 @@ class School:
             expert.load_state_dict(kept)
 
     def _rows(
-        self, windows: Windows, most: int, silence: float = 0.0, learned: bool = False
+        self, windows: Windows, most: int, silent: bool = False, learned: bool = False
     ) -> Rows:
-        """Groups of windows at a few points; a share as if without a past.
+        """Groups of windows at a few points; all as if at new places without a past, if wanted.
 
         Those that are learned from: some groups with gaps, some points strange.
 
         In disorder: a lesson is to be of many groups.
-
-        Silent are only points that are not set aside; if all are to be, only those that are.
         """
         draw = np.random.default_rng((self.seed, len(windows), most))
-        pool = self.order[self.aside[self.order]] if silence == 1 else self.order
-        count, rows = min(WINDOWS, len(windows)), min(most, len(windows) * len(pool))
+        pool, count = self.order, min(WINDOWS, len(windows))
+        rows = min(most, len(windows) * len(pool))
         few = min(max(1, min(AT_ONCE, rows // (2 * TORN)) // count), len(pool))
         groups, start = math.ceil(rows / (count * few)), draw.integers(len(pool))
         order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
@@ -153,14 +147,13 @@ class School:
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = pool[(start + few * number + np.arange(few)) % len(pool)]
-            silent = draw.random((count, few)) < silence
-            silent &= (silence == 1) | ~self.aside[points]
-            odds = np.where(silent, AS_NEW, STRANGE) if learned else silent
-            strange = draw.random((count, few)) < odds
+            strange = draw.random((count, few)) < (STRANGE if learned else silent)
             has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
-            guise = Guise(torch.from_numpy(silent), torch.from_numpy(strange), gaps)
-            part = self.show(windows, chosen, self.nodes, points, guise)
+            alone = torch.full((count, few), silent)
+            part = self.show(
+                windows, chosen, self.nodes, points, Guise(alone, torch.from_numpy(strange), gaps)
+            )
             result = part.room(groups * len(part)) if result is None else result
             result.put(order[number], part)
         assert result is not None
@@ -168,7 +161,7 @@ class School:
 
 
 def _judge_far(expert: Expert, tests: Rows | None) -> None:
-    """No advice without a past, unless it helps where nobody learned from such rows."""
+    """No advice without a past, unless it helps: they learned from points that have one."""
     share = expert.far_share.zero_()
     if tests is not None:
         silent = _error(tests, expert)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contracts import Elsewhere, ask, fitted_run, small_field, small_task, stirred, with_gaps
+from contracts import ask, fitted_run, small_field, small_task, stirred, with_gaps
 from references import randomise
 from torch.nn.functional import gelu
 
@@ -70,7 +70,7 @@ def test_it_starts_with_nothing_to_say() -> None:
 
 
 def test_it_is_the_written_out_formula() -> None:
-    """h = gelu(W1 [z, base, time, here]), W1 by whether there is a past; W3 (h + gelu(W2 h)).
+    """h = gelu(W1 [z, base, time, here]); W3 (h + gelu(W2 h)), of which a share without a past.
 
     Nothing at lead 0. Here: place and portrait, which count in standard deviations of the training
     points, up to three.
@@ -78,24 +78,19 @@ def test_it_is_the_written_out_formula() -> None:
     expert, seen = randomise(alone()).eval(), sight()
     expert.middle.copy_(torch.tensor([0.1, 2.0]))
     expert.per_extent.copy_(torch.tensor([5.0, 0.25]))
+    expert.far_share.fill_(0.3)
     assert seen.has_past.any() and not seen.has_past.all() and seen.portrait.abs().max() > 3
     advice = expert(seen)
     assert torch.equal(advice[:, 0], torch.zeros(7, 4))
     for row in range(7):
-        first = expert.own if seen.has_past[row] else expert.far
         x, y = seen.place[row].tolist()
         here = [(x - 0.1) / 0.2, (y - 2.0) / 4.0, *seen.portrait[row].tolist()]
         here = [min(3.0, max(-3.0, value)) for value in here]
         known = [*seen.white[row], *seen.base[row].flatten(), *seen.time[row], *here]
-        state = gelu(first(torch.tensor(known, dtype=F64)))
+        state = gelu(expert.first(torch.tensor(known, dtype=F64)))
         wanted = expert.out(state + gelu(expert.hidden(state))).view(4, 4)
+        wanted = wanted * (1.0 if seen.has_past[row] else 0.3)
         torch.testing.assert_close(advice[row, 1:], wanted)
-
-
-def test_a_gpu_that_is_not_asked_who_has_a_past_is_told_the_same() -> None:
-    expert, seen = randomise(alone()).eval(), sight()
-    there = replace(seen, white=seen.white.as_subclass(Elsewhere))
-    torch.testing.assert_close(expert(there).as_subclass(torch.Tensor), expert(seen))
 
 
 def test_places_are_measured_by_the_training_points() -> None:
@@ -144,7 +139,7 @@ def test_a_network_with_several_says_the_mean_of_those_with_one_of_them() -> Non
 
 def test_each_of_several_starts_with_a_mind_of_its_own() -> None:
     task = small_task(small_field(), "network.experts=3")
-    first = [member.own.weight.tolist() for member in fitted_run(task).model.experts.members]
+    first = [member.first.weight.tolist() for member in fitted_run(task).model.experts.members]
     assert len(first) == 3 and first[0] != first[1] != first[2] != first[0]
 
 

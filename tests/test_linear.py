@@ -329,7 +329,7 @@ def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
     base = LinearBase(CLOCK, 1)
     base.beta.zero_()
     base.beta[:, :, -1, :, 0] = torch.arange(8.0)[:, None, None]
-    base.spread.copy_(torch.arange(1.0, 9.0)[:, None, None])
+    base.spread.copy_(torch.arange(1.0, 5.0)[:, None, None])
     far = Points(np.concatenate([POINTS.coordinates, 50 + POINTS.coordinates]))
     queries = far.joined(Points(np.array([[0.5, 0.5], [50.5, 50.5]])))
     values, seen = noise(6, 24, 1), np.random.default_rng(0).random((6, 24, 1)) < 0.6
@@ -346,9 +346,12 @@ def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
         look = base.look(batch, near)
         assert look.kind[0].tolist() == kind and look.kinds == 8
         assert base(batch, near)[0, 0, :, 0].tolist() == kind
-        assert base.scale(look, batch)[0, 0, :, 0].tolist() == [k + 1 for k in kind]
+        scale = [1 + k // 2 for k in kind]  # what stands in for a past counts as one
+        assert base.scale(look, batch)[0, 0, :, 0].tolist() == scale
         everyone = torch.ones_like(look.own)
-        assert look.silenced(everyone).kind[0].tolist() == [k | 1 for k in kind]
+        hushed = look.silenced(everyone)
+        assert hushed.kind[0].tolist() == [k | 1 for k in kind]
+        assert hushed.as_own[0].tolist() == [k // 4 * 2 for k in kind]  # and is never late
     assert base.look(asked(values, [1]), near).kind[0].tolist() == [0] * 24 + [1, 1]
 
 

@@ -91,12 +91,10 @@ def test_the_seed_decides_what_is_learned_and_the_global_generator_nothing(chaos
 
 
 def test_rows_are_of_every_kind(task: Task) -> None:
-    """Many windows and points, some of them silent, none of them without a target."""
+    """Many windows and points, none of them silent, none of them without a target."""
     rows = school_of(task).rows
     assert len(torch.unique(rows.target[:, 0, 0])) > 0.3 * len(rows)
-    silent = float((~rows.sight.has_past).float().mean())
-    assert silent == pytest.approx(school_module.SILENT * (1 - 1 / school_module.ASIDE), abs=0.06)
-    assert rows.mask.all()
+    assert rows.sight.has_past.all() and rows.mask.all()
 
 
 def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> None:
@@ -189,13 +187,6 @@ def test_only_a_clear_gain_is_kept(
     assert (knowledge(model) == untaught) is (clearly == 0)
 
 
-def test_judges_have_no_outages_and_no_gaps_of_ours(task: Task) -> None:
-    school, judges = school_of(task), task.windows("validation")
-    plain = school._rows(judges, 500)
-    assert plain.sight.has_past.all()
-    assert not school._rows(judges, 500, silence=0.25).sight.has_past.all()
-
-
 def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
     model = pupil(task)
     untaught = knowledge(model)
@@ -234,11 +225,9 @@ def test_small_data_are_seen_whole_and_with_gaps(
     assert 0 < sum(gaps > 0 for _, _, gaps in shown) < len(shown) / 2
 
 
-def test_what_nobody_can_judge_is_not_said(task: Task) -> None:
-    """Of fewer than five points none can be set aside: no advice at places without a past."""
-    few = task.nodes.take(np.arange(3))
-    school = pupil(task).school(task.windows("train").take(np.arange(3)), few, 0, True, 5)
-    school.teach(task.windows("validation").take(np.arange(3)))
+def test_without_outages_nobody_is_asked_for_advice_without_a_past(task: Task) -> None:
+    school = pupil(task).school(task.windows("train"), task.nodes, 0, False, 5)
+    school.teach(task.windows("validation"))
     assert [float(member.far_share) for member in school.members] == [0]
 
 
@@ -254,24 +243,6 @@ def test_few_steps_need_few_rows(chaos: Task, monkeypatch: pytest.MonkeyPatch) -
     assert rows[2] == pytest.approx(40 * 50 / 5, abs=64)
 
 
-def test_points_set_aside_are_silent_for_the_judges_alone(
-    chaos: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    school, shown = school_of(chaos), []
-    assert school.aside.sum() == len(chaos.nodes) // school_module.ASIDE
-    monkeypatch.setattr(
-        school, "show",
-        lambda windows, chosen, nodes, points, guise: shown.append((points, guise.silent))
-        or school.rows.part(torch.arange(guise.silent.numel())),
-    )  # fmt: skip
-    school._rows(chaos.windows("train"), 2000, silence=0.5)
-    assert any(silent.any() for _, silent in shown)
-    assert not any(silent[:, school.aside[points]].any() for points, silent in shown)
-    shown.clear()
-    school._rows(chaos.windows("validation"), 500, silence=1.0)
-    assert all(school.aside[points].all() and silent.all() for points, silent in shown)
-
-
 @pytest.mark.parametrize("helps", [True, False])
 def test_advice_that_does_not_help_without_a_past_is_not_given_there(
     chaos: Task, helps: bool
@@ -280,7 +251,7 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
     school = school_of(chaos)
     (expert,) = school.members
     torch.nn.init.constant_(expert.out.bias, 0.3)
-    rows = school._rows(chaos.windows("validation"), 500, silence=1.0)
+    rows = school._rows(chaos.windows("validation"), 500, silent=True)
     advice = 0.3 * rows.scale - 0.3 * rows.scale * rows.base
     judged = replace(rows, target=rows.base + advice * (1 if helps else -1))
     _judge_far(expert, judged)
@@ -331,18 +302,15 @@ def strangers(model: STONetwork, rows: Rows) -> torch.Tensor:
     return guess
 
 
-def test_strangers_look_as_their_neighbours_suggest_and_most_of_the_silent_are_strangers(
-    task: Task,
-) -> None:
-    """Some are known sensors that failed. Judges know whom they see, but for the silent."""
+def test_some_of_whom_they_learn_from_are_strangers(task: Task) -> None:
+    """And look as their neighbours suggest. Judges know whom they see, but for the silent."""
     model, judges = pupil(task), task.windows("validation")
     school = school_of(task, model=model)
-    strange = strangers(model, school.rows)
-    silent = ~school.rows.sight.has_past
-    for rows, wanted in ((~silent, school_module.STRANGE), (silent, school_module.AS_NEW)):
-        assert float(strange[rows].float().mean()) == pytest.approx(wanted, abs=0.04)
+    strange = strangers(model, school.rows).float().mean()
+    assert float(strange) == pytest.approx(school_module.STRANGE, abs=0.04)
     assert not strangers(model, school._rows(judges, 500)).any()
-    assert strangers(model, school._rows(judges, 500, silence=1.0)).all()
+    silent = school._rows(judges, 500, silent=True)
+    assert strangers(model, silent).all() and not silent.sight.has_past.any()
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,10 @@ COSTS = ("parameters", "steps", "seconds", "best_validation")
 
 
 def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
-    """Every model on every task with every seed; floors are the same with each seed."""
+    """Every model on every task with every seed.
+
+    Floors are the same with each; rivals on the base, asked whose the gain is, have the first.
+    """
     labels = [label for name in models for label in GROUPS.get(name, (name,))]
     for label in labels:
         if label not in LABELS:
@@ -60,7 +63,7 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
         budget.cell(NAME, dataset, label, seed, **variant(label))
         for dataset in datasets
         for label in chosen
-        for seed in range(1 if label in FLOORS else seeds)
+        for seed in range(1 if label in FLOORS or label in BASED else seeds)
     ]
 
 

@@ -124,8 +124,8 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     there, total = len(results), sum(asked.values())
     text = [
         f"Budget `{effort.name}`: {effort.training} for each training on one thread, at most "
-        f"{_points(effort)} points, {effort.seeds} seeds in the comparison and one elsewhere; "
-        "ablations have a number of steps instead. " + TASKS,
+        f"{_points(effort)} points, {effort.seeds} seeds in the comparison (one for rivals on the "
+        "base) and one elsewhere; ablations have a number of steps instead. " + TASKS,
         "",
         *grid(
             ["task", "data", "stands for the paper's", "errors in"],
