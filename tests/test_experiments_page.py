@@ -59,6 +59,15 @@ def test_a_bound_from_above_counts_its_own_value() -> None:
         assert Claim("", "", values, 2, least=0.0, chance=4.5).verdict == verdict
 
 
+def test_a_goal_that_even_a_past_would_miss_is_named() -> None:
+    """10 % below an alternative of 2.0 is 1.8."""
+    line = {"model": "stonet", "share": 0.2, "gain": 1.0, "alternative_mae": 2.0}
+    errors = {"wave": 1.7, "wind": 1.9}
+    lines = [line | {"dataset": task, "unseen": error} for task, error in errors.items()]
+    told = claims_of(EMPTY | {"inductive": lines}, ("wave", "wind"), 1)[5].paragraph()
+    assert told.endswith("With a past its error misses that goal, too, on wind.")
+
+
 def test_claims_find_their_numbers_in_the_tables() -> None:
     line = {"dataset": "wave", "model": "stonet"}
     alone = {"dataset": "wave", "whole": "operator"}
