@@ -80,7 +80,7 @@ def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
     points, nobody = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
     guise = Guise(nobody, nobody)
     rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, guise)
-    moved = rows.to(META)
+    moved = rows._each(lambda part: part.to(META))
     assert {t.device.type for t in tensors(moved)} == {"meta"}
     assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10
     experts = model.experts.to(META).requires_grad_(True)  # as at school
