@@ -305,3 +305,10 @@ def test_the_table_tells_who_is_better_and_whether_that_is_luck() -> None:
     assert few == {}  # ten windows are a few days: no test of anything
     assert ours["mae_std"] == pytest.approx(0.05 * linear["mae"])
     assert lines[4]["skill"] == 0 and "improvement" not in linear
+
+
+def test_floors_and_rivals_on_the_base_have_the_first_seed_alone() -> None:
+    labels = ("stgcn", "stgcn+base", "linear")
+    found = comparison.cells(("wave",), labels, 2, EFFORTS["small"])
+    asked = [(cell.label, cell.seed) for cell in found]
+    assert asked == [("stgcn", 0), ("stgcn", 1), ("stgcn+base", 0), ("linear", 0)]

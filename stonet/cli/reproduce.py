@@ -27,7 +27,10 @@ def reproduce(
     models: Annotated[
         str | None, typer.Option(help="stonet,stgcn+base,...: only these rows.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many, from 0 on.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="How many, from 0 on; floors and rivals on the base have the first."),
+    ] = None,
     budget: Annotated[
         str, typer.Option(help="smoke (a minute), small or long (published), full (the paper's).")
     ] = "small",
