@@ -50,7 +50,7 @@ types: $(VENV)/.dev  ## mypy, strict
 docs: $(VENV)/.dev  ## build docs/_build; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build
 
-check: lint types docs test  ## all that must pass before a change is proposed
+check: lint types docs test smoke  ## all that must pass before a change is proposed
 
 clean:  ## remove .venv, built docs and caches; runs/ stay
 	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

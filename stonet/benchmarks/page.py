@@ -72,7 +72,8 @@ def page(result: dict[str, Any]) -> str:
         "the peer's work was timed and multiplied, since the whole does not fit. `step` and "
         "`forecast`: rivals with weights of their own at the same points, CPU time in turns. "
         "`epoch`: against what the paper prints for its V100. `threads` and `processes`: wall "
-        "time, one against two. `variant`: what is not offered over what is. Memory is the "
+        "time, one against two. `variant`: bf16 (`train.precision`) and two uses of torch.compile "
+        "that are not offered, over what is taken by default. Memory is the "
         "high-water mark of a process of its own, arguments left out.",
         "",
         *(_about(name, run) for name, run in result["runs"].items()),

@@ -10,11 +10,17 @@ from typing import Any
 
 from stonet.experiments import ablation, comparison, cost, paper
 from stonet.experiments.cells import Result
+from stonet.experiments.irregular import EVERY
 from stonet.experiments.markdown import DASH, grid, heads, likely, percent, shown
 from stonet.experiments.tasks import task_of
 from stonet.experiments.versus import on_comparison
 
 Line = dict[str, Any]
+CHANGES = "Percentages: the change of a model's own MAE against nothing missing."
+COARSER = (
+    f"MAE of models that learned from every {EVERY}th frame, and so look {EVERY} times as far "
+    "ahead: not to be compared with errors above."
+)
 
 
 def on_inductive(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
@@ -77,7 +83,7 @@ def _by_ratio(results: Sequence[Result]) -> list[str]:
 
 def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
     """What fewer labels and missing inputs cost each model, and times between the steps."""
-    text = []
+    text = [CHANGES, ""]
     asks = {
         "labels": "Labels kept in each training window (n_t')",
         "random": "Share of single inputs that is missing",
@@ -100,7 +106,7 @@ def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[s
             told = [f"{v:g}" if ask == "labels" else f"{v:.0%}" for v in levels]
             text += [f"### {title}", "", *grid(["task", "model", *told], rows)]
     odd = {
-        "between": "Times between the steps: STONet itself, interpolated, and the truth so",
+        "between": "Times between the steps: the model itself, interpolated, and the truth so",
         "odd inputs": "Inputs at irregular times: in step, told when, and not told",
     }
     for ask, title in odd.items():
@@ -115,7 +121,8 @@ def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[s
             }
             rows.append([task, model, *(shown(mae.get(level), task) for level in levels)])
         if rows:
-            text += [f"### {title}", "", *grid(["task", "model", *map(str, levels)], rows)]
+            text += [f"### {title}", "", COARSER, ""]
+            text += grid(["task", "model", *map(str, levels)], rows)
     return text
 
 

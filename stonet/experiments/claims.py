@@ -88,7 +88,7 @@ class Claim:
             mean = percent(float(np.mean(list(self.values.values()))))
             text += f" The mean is {mean}, the goal {percent(self.mean_least)}."
         if missed:
-            text += f" Missed on {', '.join(missed)}; what was tried is in `docs/decisions.md`."
+            text += f" Missed on {', '.join(missed)}."
         if len(self.values) < self.expected:
             text += f" {self.expected - len(self.values)} task(s) are not measured yet."
         return text + self.note

@@ -68,6 +68,7 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
     text += ["## Do the claims hold?", ""]
     text += grid(["claim", "goal", "measured", "verdict"], [claim.row() for claim in claims])
     text += [line for claim in claims if claim.values for line in (claim.paragraph(), "")]
+    text += ["What was tried where a goal is missed: [decisions](decisions.md).", ""]
     for name in EXPERIMENTS:
         text += [f"## {name.capitalize()}", ""]
         text += [f"`stonet reproduce {name}`: {_count(found[name], asked[name])}.", ""]
