@@ -6,6 +6,7 @@ done, so that interrupted work can go on. `filled` fills a NetCDF file as well, 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from stonet import crew
-from stonet.cf import Write, netcdf_in_pieces, replacing
-from stonet.errors import UsageError
+from stonet.cf import Write, netcdf_in_pieces, put
+from stonet.errors import ResourceError, UsageError
 from stonet.outputs import check_writable
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 STORE = "store.zarr"
 MARKS = "done"  # a folder with an empty file for each piece
 ASKED = "asked"  # a file that says what the pieces belong to
+LOCK, BEFORE = ".lock", "before.zarr"  # held by who writes; what had the name until then
 
 
 def check_store(path: Path) -> None:
@@ -36,6 +38,12 @@ def check_store(path: Path) -> None:
             f"'{path}' cannot be written piece by piece. Give a name that ends in .zarr."
         )
     check_writable(path)
+
+
+def check_unfinished(path: Path) -> None:
+    """Refuse to begin where unfinished work lies."""
+    if (part := _part(path)).exists():
+        raise UsageError(f"'{part}' is there: unfinished work. Go on with --resume, or delete it.")
 
 
 @contextmanager
@@ -58,7 +66,10 @@ def filled(
     except BaseException:
         archive.abandon()
         raise
-    archive.finish()
+    try:
+        archive.finish()
+    finally:
+        archive.let_go()
 
 
 class Archive:
@@ -72,7 +83,7 @@ class Archive:
     def __init__(self, path: Path, chunks: tuple[int, int]) -> None:
         check_store(path)
         self.path, self.chunks = path, chunks
-        self.part = path.with_name(f"{path.name}.part")
+        self.part, self._lock = _part(path), -1
         self._names: list[str] = []
 
     def begin(
@@ -116,15 +127,35 @@ class Archive:
         """All processes come here; the store gets its name."""
         crew.wait()
         if crew.rank() == 0:
-            with replacing(self.path) as temporary:
-                os.replace(self.part / STORE, temporary)
+            put(self.part / STORE, self.path, self.part / BEFORE)
             shutil.rmtree(self.part)
+        self.let_go()
         crew.wait()
 
     def abandon(self) -> None:
         """Leave nothing behind."""
         if crew.rank() == 0:
             shutil.rmtree(self.part, ignore_errors=True)
+            self.let_go()
+
+    def _hold(self) -> None:
+        """Be the only one that writes; whoever ends lets go."""
+        self._lock = os.open(self.part / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.let_go()
+            raise ResourceError(
+                f"Another process is writing '{self.path}'. Wait for it, or choose another name."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+
+    def let_go(self) -> None:
+        """Others may write now, whether it is whole or not."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _mark(self, where: tuple[int, ...]) -> Path:
         return self.part / MARKS / "-".join(map(str, where))
@@ -135,18 +166,20 @@ class Archive:
             return False
         if not (self.part / MARKS).is_dir():
             raise UsageError(f"'{self.part}' is in the way, and none of ours. Move it elsewhere.")
+        self._hold()
         whole = (self.part / ASKED).exists() and (self.part / STORE).exists()
         if resume is None or not whole:  # stopped as it began, or as it ended
             shutil.rmtree(self.part)
+            self.let_go()
             return False
         if not resume:
-            raise UsageError(
-                f"'{self.part}' is there: unfinished work. Go on with --resume, or delete it."
-            )
+            self.let_go()
+            check_unfinished(self.path)
         if (self.part / ASKED).read_text() != asked:
+            self.let_go()
             raise UsageError(
-                f"'{self.part}' is of another run, other points or other times. Delete it, or ask "
-                "the same again."
+                f"'{self.part}' is of another run, other data, points or times, or was shared by "
+                "another number of processes. Delete it, or ask the same again."
             )
         return True
 
@@ -160,6 +193,7 @@ class Archive:
         import zarr
 
         (self.part / MARKS).mkdir(parents=True)
+        self._hold()
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
         beside = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
         shape = tuple(outline.sizes[dim] for dim in dims)
@@ -175,3 +209,8 @@ class Archive:
             )
         zarr.consolidate_metadata(self.part / STORE)
         (self.part / ASKED).write_text(asked)
+
+
+def _part(path: Path) -> Path:
+    """Where the store lies until it is whole."""
+    return path.with_name(f"{path.name}.part")

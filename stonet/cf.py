@@ -205,16 +205,21 @@ def replacing(path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield folder / path.name
-        if path.is_dir():  # os.replace takes no folder that is not empty
-            os.replace(path, folder / "before")
-        try:
-            os.replace(folder / path.name, path)
-        except BaseException:
-            if (folder / "before").exists():
-                os.replace(folder / "before", path)
-            raise
+        put(folder / path.name, path, folder / "before")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def put(new: Path, path: Path, before: Path) -> None:
+    """Give `new` its name; a folder that has it goes to `before`, and comes back on failure."""
+    try:
+        if path.is_dir():  # os.replace takes no folder that is not empty
+            os.replace(path, before)
+        os.replace(new, path)
+    except BaseException:
+        if before.exists() and not path.exists():
+            os.replace(before, path)
+        raise
 
 
 def _timeline(times: np.ndarray, calendar: bool, attrs: dict[str, str]) -> tuple[Any, ...]:

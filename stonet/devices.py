@@ -27,7 +27,13 @@ def pick_device(asked: str) -> torch.device:
         )
     if asked == "cpu" or not available:
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    there, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if here > there:  # which nccl would refuse, but only after long work
+        raise UsageError(
+            f"{here} processes would share {there} GPU(s) of this machine. Start as many as there "
+            "are GPUs, or use train.device=cpu."
+        )
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % there)
 
 
 def backend_for(device: torch.device) -> str:

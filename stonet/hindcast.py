@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CHUNK = 2**20  # numbers of a variable that are stored together
 MOST = 64  # forecasts that are stored together
+SEEN = 2**20  # sensors of all windows whose frames are encoded together
+GLANCE = 16  # frames by which data are told from other data
 DIMS = ("forecast_reference_time", "forecast_period", "station")
 
 
@@ -72,16 +74,22 @@ def hindcast(
     like = as_field(run, first, None, past.ask(issues[:1])[0], queries)
     like = Field.trusted(**vars(like) | {"sites": {}})  # each forecast has its own
     outline, channels = outline_of_many(like, field.times[issues])
-    archive.begin(outline, channels, DIMS, _mark(run, outline, block), resume)
+    archive.begin(outline, channels, DIMS, _mark(past, outline, block), resume)
     session = Session(run, past.nodes)
     mine = range(crew.rank() * block, len(issues), crew.size() * block)
-    for number, start in enumerate(mine):
-        if not archive.has((start, 0, 0)):
-            chosen = issues[start : start + block]
-            archive.write((start, 0, 0), _forecasts(session, past, chosen, queries))
-            give_back()
-        tell(number + 1, len(mine))
-    archive.finish()
+    most = max(1, SEEN // len(past.nodes))
+    try:
+        for number, start in enumerate(mine):
+            if not archive.has((start, 0, 0)):
+                chosen = issues[start : start + block]
+                groups = (chosen[i : i + most] for i in range(0, len(chosen), most))
+                found = [_forecasts(session, past, group, queries) for group in groups]
+                archive.write((start, 0, 0), np.concatenate(found))
+                give_back()
+            tell(number + 1, len(mine))
+        archive.finish()
+    finally:
+        archive.let_go()
     return len(issues), leads, width
 
 
@@ -134,7 +142,8 @@ def _forecasts(
     run = session.run
     shape = (len(issues), run.clock.horizon, len(queries), len(run.channels))
     result = np.full(shape, np.nan, np.float32)
-    asked = list(_encoded(session, past, issues, max(1, QUERIES // len(queries))))
+    most = max(1, QUERIES // max(len(queries), len(past.nodes)))
+    asked = list(_encoded(session, past, issues, most))
     for start in range(0, len(queries), QUERIES):
         stop = min(start + QUERIES, len(queries))
         piece = queries if len(queries) <= QUERIES else cut(queries, start, stop)
@@ -189,9 +198,13 @@ def _issues(run: Run, field: Field, step: int | None) -> Int64[np.ndarray, " iss
     return chosen
 
 
-def _mark(run: Run, outline: xr.Dataset, block: int) -> str:
-    """What tells one piece of work from another: weights, points, times, how it is cut."""
-    seal = hashlib.sha256(pack(run.model.state_dict(), {}))
+def _mark(past: _Past, outline: xr.Dataset, block: int) -> str:
+    """What tells one piece of work from another: weights, data, points, times, how it is cut."""
+    seal = hashlib.sha256(pack(past.run.model.state_dict(), {}))
+    seal.update(past.nodes.coordinates.tobytes())
+    for frame in np.unique(np.linspace(0, len(past.whole.times) - 1, GLANCE).astype(int)):
+        seen = past.whole.between(int(frame), int(frame) + 1)
+        seal.update(np.where(seen.observed, seen.values, 0).tobytes() + seen.observed.tobytes())
     for name in sorted(map(str, outline.coords)):
         values = outline[name].values
         seal.update(values.tobytes() if values.dtype.kind != "O" else repr(list(values)).encode())

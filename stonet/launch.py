@@ -71,7 +71,10 @@ def reporting() -> Iterator[None]:
         code = 130 if stopped else getattr(error, "exit_code", StonetError.exit_code)
         message = "Stopped before training began." if stopped else str(error)
         told = {"kind": type(error).__name__, "message": message, "code": code, "time": time.time()}
-        Path(os.environ[REPORT]).write_text(json.dumps(told))
+        report = Path(os.environ[REPORT])
+        unfinished = report.with_name(f"new-{report.name}")
+        unfinished.write_text(json.dumps(told))
+        os.replace(unfinished, report)  # whoever reads it finds all of it or nothing
         sys.stdout.flush()
         os._exit(code)  # at once: peers may never answer again
 
@@ -80,6 +83,7 @@ def _start(command: list[str], number: int, count: int, folder: Path) -> subproc
     own = {
         "RANK": str(number),
         "LOCAL_RANK": str(number),
+        "LOCAL_WORLD_SIZE": str(count),
         "WORLD_SIZE": str(count),
         MEETING: str(folder / "meeting"),
         REPORT: str(folder / f"report-{number}"),

@@ -115,7 +115,13 @@ class Trainer:
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if crew.size() > 1 and self.optimiser is not None:
-            self.network = DistributedDataParallel(self.model, broadcast_buffers=False)  # constants
+            network = self.run.config.network
+            idle = network.terms > 1 or network.kernel == "diag"  # a step may leave weights out
+            self.network = DistributedDataParallel(
+                self.model,
+                broadcast_buffers=False,  # constants
+                find_unused_parameters=idle,
+            )
 
     def meals(self) -> AbstractContextManager[Callable[[int], Meal]]:
         """What each step is fed; the next one's is made while a GPU takes a step.

@@ -241,6 +241,7 @@ def test_a_run_is_neither_overwritten_nor_lost(place: Path, stonet: Shell) -> No
     shutil.copytree(place / "run", "run")
     before = {file: file.read_bytes() for file in Path("run").rglob("*") if file.is_file()}
     assert "holds a run already" in stonet.refused(*words)
+    assert "holds a run already" in stonet.refused("fit", "missing.nc", "-o", "run")  # at once
     assert {file: file.read_bytes() for file in before} == before
     assert stonet(*words, "--resume").code == 0
 
@@ -312,3 +313,24 @@ def test_what_happens_meanwhile_is_told_too(
     answer = stonet(*words)
     assert answer.code == code and told in answer.err
     assert json.loads(answer.out)["error"]["exit_code"] == code
+
+
+@pytest.mark.parametrize("verb", ["predict", "hindcast"])
+def test_a_place_that_is_none_is_refused_before_the_data_are_read(
+    verb: str, place: Path, stonet: Shell
+) -> None:
+    message = stonet.refused(verb, place / "run", "missing.nc", "--at", "here", "-o", "x.zarr")
+    assert "'here' is no place" in message
+
+
+def test_unfinished_hindcasts_are_told_of_before_the_data_are_read(
+    place: Path, stonet: Shell
+) -> None:
+    Path("x.zarr.part").mkdir()
+    words = ("hindcast", place / "run", "missing.nc", "-o", "x.zarr")
+    assert "unfinished work. Go on with --resume" in stonet.refused(*words)
+    assert "missing.nc" in stonet.refused(*words, "--resume")
+
+
+def test_records_without_a_folder_are_refused_before_anything_is_measured(stonet: Shell) -> None:
+    assert "No folder 'nowhere'" in stonet.refused("bench", "scale", "-o", "nowhere/x.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from contracts import fitted_run, small_field, small_task
 from small import quick, small_dataset
 
 from stonet import training
+from stonet.checkpoint import RunFolder
+from stonet.cli.common import load_run
 from stonet.devices import backend_for, pick_device, sent
 from stonet.errors import StonetError, UsageError
 from stonet.expert import Guise
@@ -102,6 +105,19 @@ def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
     assert pick_device("cpu") == torch.device("cpu") and backend_for(pick_device("cpu")) == "gloo"
     value = torch.ones(3)
     assert sent(value, torch.device("cpu")) is value
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(UsageError, match=r"4 processes would share 2 GPU.*train\.device=cpu"):
+        pick_device("auto")
+    assert pick_device("cpu") == torch.device("cpu")
+
+
+def test_a_run_is_loaded_to_where_forecasts_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunFolder(tmp_path).publish(fitted_run(small_task(small_field("sphere", 2))).files({}))
+    monkeypatch.setattr("stonet.devices.pick_device", lambda asked: META)
+    model = load_run(tmp_path).model
+    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"meta"}
 
 
 def trained(late: int) -> tuple[Run, Trainer]:

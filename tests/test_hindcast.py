@@ -11,18 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from contracts import HOUR, small_field, small_points, stirred_run
 
 from stonet import hindcast as module
 from stonet.archive import Archive
+from stonet.cf import outline
 from stonet.checkpoint import RunFolder
-from stonet.errors import DataError, UsageError
+from stonet.errors import DataError, ResourceError, UsageError
 from stonet.field import Field
+from stonet.geometry import Points
 from stonet.hindcast import hindcast
 from stonet.inference import forecast
 from stonet.run import Run
+from stonet.session import Session
 from stonet.sources import read
+from stonet.windows import Batch
 
 ROOT = Path(__file__).parents[1]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -56,6 +61,7 @@ def test_each_is_the_forecast_of_its_time(
     run = stirred_run(*settings)
     monkeypatch.setattr(module, "CHUNK", 8 * HORIZON * 24)  # several pieces
     monkeypatch.setattr(module, "QUERIES", 60)  # several windows and queries at a time
+    monkeypatch.setattr(module, "SEEN", 5 * 24)  # whose frames are encoded by the handful
     assert hindcast(run, field, tmp_path / "h.zarr") == (55, HORIZON, 24)
     file = opened(tmp_path / "h.zarr")
     issued = file.forecast_reference_time.values.astype("datetime64[ns]").astype(np.int64)
@@ -125,8 +131,11 @@ def test_what_was_interrupted_goes_on(
     assert not path.exists()  # never half-written under its own name
     with pytest.raises(UsageError, match=r"h.zarr.part' is there: unfinished work. Go on with --r"):
         hindcast(run, field, path)
-    with pytest.raises(UsageError, match=r"is of another run, other points or other times"):
+    with pytest.raises(UsageError, match=r"is of another run, other data, points or times"):
         hindcast(run, field.between(1, 60), path, resume=True)
+    warmer = replace(field, values=field.values + field.observed)
+    with pytest.raises(UsageError, match=r"is of another run, other data, points or times"):
+        hindcast(run, warmer, path, resume=True)
     later: list[tuple[int, ...]] = []
     monkeypatch.setattr(
         Archive, "write", lambda self, where, v: later.append(where) or write(self, where, v)
@@ -186,3 +195,55 @@ def test_two_processes_write_what_one_does(tmp_path: Path, run: Run, field: Fiel
     for name in (*field.channels, "nearest_observation", "support"):
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-4)
     assert not [p.name for p in tmp_path.iterdir() if "part" in p.name or p.name.startswith(".")]
+
+
+def test_few_places_of_many_sensors_are_asked_for_a_few_windows_at_a_time(
+    tmp_path: Path, run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a decoder holds grows with the sensors, too."""
+    decode, together = Session.decode, []
+
+    def counted(self: Session, encoded: object, batch: Batch, queries: Points) -> torch.Tensor:
+        together.append(len(batch.past))
+        return decode(self, encoded, batch, queries)
+
+    monkeypatch.setattr(module, "QUERIES", 48)
+    monkeypatch.setattr(Session, "decode", counted)
+    hindcast(run, field, tmp_path / "h.zarr", at=small_points("sphere", 1, seed=7))
+    assert max(together) == 2 and sum(together) == 53
+
+
+def test_a_failure_at_the_very_end_loses_nothing(
+    tmp_path: Path, run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, few = tmp_path / "h.zarr", field.between(0, 20)
+    hindcast(run, field.between(0, 12), path)
+    before, move = opened(path), os.replace
+
+    def fails(source: Path, target: Path) -> None:
+        if Path(target) == path and Path(source).name == "store.zarr":
+            raise OSError("the disk is gone")
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="the disk is gone"):
+        hindcast(run, few, path)
+    xr.testing.assert_identical(opened(path), before)
+    monkeypatch.setattr(os, "replace", move)
+    monkeypatch.setattr(Archive, "write", None)  # there is nothing left to compute
+    hindcast(run, few, path, resume=True)
+    assert len(opened(path).forecast_reference_time) == 15
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
+
+
+def test_only_one_writes(tmp_path: Path, run: Run, field: Field) -> None:
+    archive, (outlined, variables) = Archive(tmp_path / "x.zarr", (6, 24)), outline(field)
+    archive.begin(outlined, variables)
+    other = Archive(tmp_path / "x.zarr", (6, 24))
+    for resume in (None, True):
+        with pytest.raises(ResourceError, match=r"Another process is writing '.*x.zarr'. Wait"):
+            other.begin(outlined, variables, resume=resume)
+    archive.abandon()
+    other.begin(outlined, variables)  # now it is free
+    other.abandon()
+    assert not list(tmp_path.iterdir())

@@ -239,3 +239,20 @@ def test_a_process_that_is_killed_ends_the_others(place: Path) -> None:
     assert process.returncode == 4 and "Process 1 of 2 was ended by SIGKILL" in err, err
     assert err.count("stonet:") == 1 and "Traceback" not in err
     assert not Path(f"/proc/{children[0]}").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("network.kernel=diag", "network.sharp=false"), ("network.terms=3", "data.horizon=2")],
+    ids=["diag", "terms"],
+)
+def test_weights_that_a_step_leaves_out_do_not_stop_two_processes(
+    place: Path, settings: tuple[str, ...]
+) -> None:
+    """A kernel without edges' own weights; decoders of terms that the horizon does not reach."""
+    name = settings[0].split("=")[0]
+    asked = (*settings, "train.epochs=1", "train.steps=3")
+    words = [word for one in asked for word in ("--set", one)]
+    assert finish(start(place, *TOGETHER, *FIT, *words, "-o", name))["steps"] == 3
+    fit_here(place, f"{name}-alone", *asked)
+    check_alike(place / name, place / f"{name}-alone")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stonet.cli.common import Json
-from stonet.errors import unknown_name
+from stonet.errors import UsageError, unknown_name
 
 WHAT = ("operator", "training", "inference", "scale", "hindcast", "variants")
 
@@ -26,6 +26,8 @@ def bench(
     """Measure ours against peers, side by side; ratios above 1 mean that ours is better."""
     if what not in (*WHAT, "all"):
         raise unknown_name("benchmark", what, [*WHAT, "all"])
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"No folder '{out.parent}' to write '{out.name}' into. Make it first.")
     from stonet.benchmarks import BENCHMARKS
     from stonet.benchmarks.page import bench_table
     from stonet.cf import replacing

@@ -29,6 +29,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
+    from stonet.cf import replacing
     from stonet.config import load_config
     from stonet.console import counting_bar, print_json, print_table, say
     from stonet.doctor import doctor_table, examine
@@ -43,7 +44,8 @@ def check(
     with counting_bar("examining", as_json, transient=True) as bar, watched(bar):
         report = examine(sources_of(data, config, quiet=True), config)
     if out is not None and report.field is not None:
-        out.write_bytes(png(checkup(report, data)))
+        with replacing(out) as path:
+            path.write_bytes(png(checkup(report, data)))
     if as_json:
         print_json(report.to_json() | {"data": data, "figure": str(out) if out else None})
     else:

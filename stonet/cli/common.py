@@ -118,6 +118,16 @@ def open_data(
         return open_any(data, config, inductive)
 
 
+def load_run(path: Path) -> Run:
+    """A trained run, on a GPU where there is one."""
+    from stonet.devices import pick_device
+    from stonet.run import Run
+
+    run = Run.load(path)
+    run.model.to(pick_device("auto"))
+    return run
+
+
 def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Dataset:
     """The data for a trained run: read as for training, of any time; options override.
 

@@ -110,10 +110,10 @@ def _fit(
     from stonet.task import Task
 
     started = time.monotonic()
-    if minutes is not None:  # what is refused must not wait for the timing
+    if minutes is not None:
         check_minutes(minutes)
-        if not resume:
-            check_empty(RunFolder(out))
+    if not resume and crew.is_first():
+        check_empty(RunFolder(out))
     quiet = as_json or not crew.is_first()
     dataset = open_data(data, asked.read, quiet=quiet)
     tell_notes(dataset, quiet)

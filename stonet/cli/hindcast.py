@@ -13,6 +13,7 @@ from stonet.cli.common import (
     MaybeData,
     Reading,
     RunArgument,
+    load_run,
     open_for,
     provenance,
     reading,
@@ -41,26 +42,26 @@ def hindcast(
 ) -> None:
     """Forecast from every time of the data (of its last episode), into a Zarr store."""
     from stonet import crew
-    from stonet.archive import check_store
+    from stonet.archive import check_store, check_unfinished
     from stonet.clock import parse_duration
     from stonet.console import counting_bar, print_json, say
     from stonet.hindcast import hindcast as forecasts
     from stonet.progress import watched
-    from stonet.run import Run
 
     started, quiet = time.monotonic(), as_json or crew.rank() > 0
     check_store(out)
+    if not resume and crew.rank() == 0:
+        check_unfinished(out)
     every = None if step is None else parse_duration(step)
-    trained = Run.load(run)
+    trained = load_run(run)
+    where = sites(at, trained)
     dataset = open_for(trained, data, read or [], quiet)
     tell_notes(dataset, quiet)
     field = dataset.episodes[-1]
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     try:
         with counting_bar("hindcast", quiet, patience=2.0) as bar, watched(bar):
-            issues, leads, points = forecasts(
-                trained, field, out, every, sites(at, field), seen, resume
-            )
+            issues, leads, points = forecasts(trained, field, out, every, where, seen, resume)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
     facts = {"out": str(out), "issues": issues, "times": leads, "points": points}

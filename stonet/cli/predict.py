@@ -14,6 +14,7 @@ from stonet.cli.common import (
     MaybeData,
     Reading,
     RunArgument,
+    load_run,
     open_for,
     provenance,
     reading,
@@ -53,17 +54,18 @@ def predict(
     from stonet.console import counting_bar, print_json, say
     from stonet.outputs import check_writable
     from stonet.progress import watched
-    from stonet.run import Run
 
     started, quiet = time.monotonic(), as_json or crew.rank() > 0
     check_writable(out)
+    _check_shared(out)
     limit = _limit(memory)
-    trained = Run.load(run)
+    trained = load_run(run)
+    where = sites(at, trained)
     dataset = open_for(trained, data, read or [], quiet)
     tell_notes(dataset, quiet)
     field = _recent(dataset, trained)
     with counting_bar("predicting", quiet, patience=2.0) as bar, watched(bar):
-        frames, points = _write(trained, field, sites(at, field), times, out, limit)
+        frames, points = _write(trained, field, where, times, out, limit)
     facts = {"out": str(out), "points": points, "times": frames}
     if as_json and crew.rank() == 0:
         print_json(facts | provenance(trained, started))
@@ -79,6 +81,15 @@ def _limit(memory: str | None) -> int | None:
     limit = parse_size(memory)
     os.environ.setdefault("STONET_MEMORY", str(limit // 4))
     return limit
+
+
+def _check_shared(out: Path) -> None:
+    """Refuse a file that many processes cannot write together."""
+    from stonet import crew
+    from stonet.errors import UsageError
+
+    if crew.size() > 1 and out.suffix.lower() != ".zarr":
+        raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
 
 
 def _recent(dataset: Dataset, run: Run) -> Field:
@@ -97,23 +108,18 @@ def _write(
     limit: int | None,
 ) -> tuple[int, int]:
     """The forecast as a file, piece by piece where it can be. Tells how many times and points."""
-    from stonet import crew
-    from stonet.errors import UsageError
     from stonet.inference import forecast, forecast_to_file
     from stonet.outputs import write
 
-    zarr = out.suffix.lower() == ".zarr"
-    if crew.size() > 1 and not zarr:
-        raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
-    if zarr or out.suffix.lower() == ".nc":
+    if out.suffix.lower() in (".zarr", ".nc"):
         return forecast_to_file(run, field, out, at, times, limit)
     answer = forecast(run, field, at, times, limit)
     write(answer, out)
     return len(answer.times), len(answer.points)
 
 
-def sites(at: list[str] | None, field: Field) -> Points | None:
+def sites(at: list[str] | None, run: Run) -> Points | None:
     """Points from 'a,b' pairs and CSV files, all in one."""
     from stonet.sources.sites import parse_sites
 
-    return parse_sites(at, field.points.kind) if at else None
+    return parse_sites(at, run.nodes.kind) if at else None
