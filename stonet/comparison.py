@@ -322,7 +322,7 @@ def _fingerprint(task: Task, minutes: float) -> str:
     config = task.config.model_dump()
     config["train"].pop("seed")
     windows = task.windows("train", task.stride)
-    shape = [len(task.nodes), len(windows), len(windows.scaler.mean), asdict(task.clock)]
+    shape = [len(task.nodes), len(windows), asdict(windows.scaler), asdict(task.clock)]
     built = MODELS[task.config.model]
     code = code_hash(f"{__name__}._for_minutes", f"{built.__module__}.{built.__qualname__}")
     told = json.dumps([code, config, shape, minutes, torch.get_num_threads()], sort_keys=True)

@@ -144,7 +144,7 @@ class TrainConfig(Section):
     schooling: int = Field(6000, ge=0)  # steps of each expert's, at most; it learns nowhere else
     outage: float | None = Field(
         None, ge=0, lt=1
-    )  # share of sensors hidden in a step; 0: at school none is, either; None: the model's own
+    )  # share of sensors hidden in a step; 0: and no advice without a past; None: the model's own
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)  # at most: fewer where points are many
     save_every: int = Field(100, ge=1)  # steps between resumable states

@@ -21,7 +21,7 @@ from stonet.task import Task
 from stonet.windows import Windows, in_batches
 from stonet.zoo import FLOORS, build_model
 
-BATCH = 8
+BATCH, AT_ONCE = 8, 2**16  # windows that are answered at a time; points of them all
 ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
 Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
@@ -120,10 +120,16 @@ def answers(
 ) -> Iterator[Answer]:
     """The model's answers to all windows, some at a time; `truth` is raw, `given` normalised."""
     model.eval()
-    for chosen in in_batches(given, BATCH):
+    for chosen in in_batches(given, _together(given, truth)):
         with torch.inference_mode():
             forecast = model(given.inputs(chosen), scene).forecast
         yield Answer(chosen, run.scaler.in_units(forecast), *truth.targets(chosen))
+
+
+def _together(*windows: Windows) -> int:
+    """How many windows are answered at a time: fewer where there are many points."""
+    points = max(w.fields[0].values.shape[1] if w.nodes is None else len(w.nodes) for w in windows)
+    return max(1, min(BATCH, AT_ONCE // points))
 
 
 def empty_statistics(run: Run) -> Statistics:

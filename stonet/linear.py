@@ -33,6 +33,7 @@ from stonet.windows import Batch, Silence
 WHITENED = 128  # directions kept, those of largest variance
 CLOSE = 12  # newest lags at which all fits are seen; before them the narrowest alone
 WIDE = GROUPS - 2  # fits beside kriging and the narrowest
+HOURLY = 600  # columns up to which every hour has coefficients of its own
 BOUNDLESS = 1e30  # a bound that none reaches
 TORN = (0.0, 0.2)  # share of the inputs that count as filled: as in training, in torn pasts
 KINDS = 4 * len(TORN)  # of pasts: all there, no own one, newest value missing, no own one either
@@ -117,12 +118,13 @@ class LinearBase(nn.Module):
     def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
         super().__init__()
         self.clock, self.channels, self.kind = clock, channels, kind
-        self.hours = 24 if clock.daily and kind == "ridge" else 1
         self.close = min(CLOSE, clock.past)
         self.suns = 2 * clock.horizon + 1 if clock.sunny else 0
         self.block = clock.past * channels  # own past, which comes first
         self.columns = 2 * self.block + WIDE * self.close * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
+        hourly = clock.daily and kind == "ridge" and self.columns <= HOURLY
+        self.hours = 24 if hourly else 1  # that have coefficients of their own
         size = (KINDS, self.hours, self.columns, clock.horizon + 1, channels)
         self.register_buffer("beta", torch.zeros(size, dtype=torch.float64))
         white = torch.zeros(KINDS // 2, self.columns, self.width, dtype=torch.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from stonet.windows import Batch, Windows, in_batches
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
 JUDGING = 4  # times fewer judge them
+JUDGES = 64  # that tell how large errors are; a handful may be right by chance
 FIRST_ROWS = 60_000  # of the rounds before the last one, where gaps are filled
 AT_ONCE = 8_192  # that are made at a time
 VARIED = 1_024  # windows that points must be seen in; or else few points at a time are
@@ -62,13 +64,14 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
     fill = _has_gaps(train)
     rounds = FILLS if fill else 1
     for number in range(rounds):
-        most = MAX_ROWS if number == rounds - 1 else FIRST_ROWS
+        last = number == rounds - 1
+        most = MAX_ROWS if last else FIRST_ROWS
         sums = [
             _moments(base, part, stencil, order, fill, rows)
             for part, rows in ((train, most), (validation, max(most // JUDGING, FIRST_ROWS)))
         ]
         if any(part.count.sum() for part in sums[0]):
-            _solve(base, sums[0], sums[1], stencil)
+            (_solve if last else _solve_first)(base, sums[0], sums[1], stencil)
 
 
 def _texture(windows: Windows, nodes: Points) -> Texture:
@@ -128,6 +131,14 @@ def _newest(base: LinearBase) -> Float64[np.ndarray, "column channel"]:
     return result
 
 
+def _solve_first(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> None:
+    """Only what gaps are filled by: the coefficients of whole pasts."""
+    own = base.block + np.arange(base.columns)
+    sums = _take((train[0] + train[1], judges[0] + judges[1]), own)
+    if base.kind == "ridge":
+        base.beta[0] = torch.from_numpy(solve(sums[0], best_choice([sums])))
+
+
 def _solve(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> None:
     """The coefficients of every kind of past, their errors and the whitening."""
     own = base.block + np.arange(base.columns)
@@ -170,7 +181,8 @@ def _keep(
     if base.kind == "ridge":
         base.beta[kind] = torch.from_numpy(beta)
         if has_past:
-            error = (judged if judged.count.sum() else fitted).error(beta)
+            enough = judged.count.sum() >= JUDGES
+            error = (judged if enough else fitted).error(beta)
             base.spread[as_own] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
     return beta
 
@@ -286,7 +298,7 @@ def _filled(
     seen: Bool[Tensor, "batch query knot channel"],
 ) -> Float64[Tensor, "batch query knot channel"]:
     """Targets with their gaps filled: the forecast plus its error at the leads around."""
-    expected = torch.einsum("bcld,bqc->bqld", base.beta[0, batch.hour % base.hours], look.columns)
+    expected = base.knots(replace(look, kind=torch.zeros_like(look.kind), kinds=1), batch)
     knots = torch.arange(y.shape[2], dtype=y.dtype)
     error = interpolate(
         (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots

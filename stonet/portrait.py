@@ -69,7 +69,7 @@ class Portraits(nn.Module):
         told = torch.where(spread > 1e-6, away / spread, 0.0)
         self.known.copy_(told)
         self.own.copy_(own[:, : self.channels])
-        if own.all(-1).any():
+        if own.any():
             whole = None if own.all() else own[None]
             self.texture.copy_(torch.tensor(find_texture(told[None], whole, self.nodes)))
         self.known.copy_(torch.where(own, self.known, self.expected(self.nodes)))

@@ -103,25 +103,34 @@ class Scaler:
 
 
 class _Extreme:
-    """The least (sign 1) or greatest (sign -1) value of every channel, and how often it occurs."""
+    """The least (sign 1) or greatest (sign -1) value of every channel, and how often it occurs.
+
+    And the next one: rounded values lie on their extreme again and again, too, but not so often.
+    """
 
     def __init__(self, channels: int, sign: int) -> None:
-        self.sign, self.value, self.times = sign, np.full(channels, np.inf), np.zeros(channels)
+        self.sign = sign
+        self.levels: list[dict[float, int]] = [{} for _ in range(channels)]
 
     def look(self, values: np.ndarray, observed: np.ndarray) -> None:
         turned = np.where(observed, self.sign * values, np.inf)
         least = turned.min((0, 1), initial=np.inf)
-        times = (turned == least).sum((0, 1)) * np.isfinite(least)
-        self.times = np.where(least < self.value, 0, self.times) + np.where(
-            least <= self.value, times, 0
-        )
-        self.value = np.minimum(self.value, least)
+        after = turned.min((0, 1), initial=np.inf, where=turned > least)
+        for level in (least, after):
+            times = (turned == level).sum((0, 1)).tolist()
+            for known, value, count in zip(self.levels, level.tolist(), times, strict=True):
+                if value < np.inf:
+                    known[value] = known.get(value, 0) + count
+        self.levels = [dict(sorted(known.items())[:2]) for known in self.levels]
 
     def bound(self, count: np.ndarray, varies: np.ndarray) -> tuple[float | None, ...]:
         """Where enough values lie on it; None where it is just the most extreme one."""
-        sticky = varies & (self.times >= np.maximum(STICKY * count, FEWEST))
-        found = (self.sign * self.value).tolist()
-        return tuple(b if held else None for b, held in zip(found, sticky, strict=True))
+        found: list[float | None] = []
+        for known, every, possible in zip(self.levels, count, varies, strict=True):
+            (value, times), (_, others) = [*known.items(), (np.inf, 0), (np.inf, 0)][:2]
+            sticky = times >= max(STICKY * every, FEWEST) and times > others
+            found.append(self.sign * value if possible and sticky else None)
+        return tuple(found)
 
 
 def _blocks(

@@ -141,12 +141,13 @@ class School:
         rows = min(most, len(windows) * len(pool))
         few = min(max(1, min(AT_ONCE, rows // (2 * TORN)) // count), len(pool))
         groups, start = math.ceil(rows / (count * few)), draw.integers(len(pool))
+        hop = max(few, len(pool) // groups)  # few groups of many points are spread over them all
         order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
         result: Rows | None = None
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
-            points = pool[(start + few * number + np.arange(few)) % len(pool)]
+            points = pool[(start + hop * number + np.arange(few)) % len(pool)]
             strange = draw.random((count, few)) < (STRANGE if learned else silent)
             has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0

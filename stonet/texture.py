@@ -56,7 +56,10 @@ def mean_spacing(nodes: Points) -> float:
     """The mean distance to the nearest other point: the scale of the fits."""
     if len(nodes) < 2:
         return 1.0
-    distance, _ = cKDTree(nodes.embedded).query(nodes.embedded, k=[2])  # the first is itself
+    places = nodes.embedded
+    distance, _ = cKDTree(places).query(places, k=[2])  # the first is itself
+    if not np.all(distance) and len(places := np.unique(places, axis=0)) > 1:  # some share a place
+        distance, _ = cKDTree(places).query(places, k=[2])
     return max(float(np.mean(distance)), 1e-9)
 
 
@@ -90,15 +93,18 @@ def find_texture(
 ) -> Texture:
     """The one that tells each node best from those around it.
 
-    With gaps every time has weights of its own: then fewer times and nodes are looked at.
+    With gaps every time and channel has weights of its own: then fewer times and nodes are looked
+    at.
     """
     found = Texture(mean_spacing(nodes))
     if len(nodes) < 3 or not (known is None or known.any()):
         return found
     times, chosen = evenly(len(values), len(values)), evenly(len(nodes), ASKED)
     if known is not None:
-        times, chosen = evenly(len(values), FEW_TIMES), evenly(len(nodes), FEW_ASKED)
-        known = known[times].all(-1)
+        few = max(1, FEW_TIMES // values.shape[-1])
+        times, chosen = evenly(len(values), few), evenly(len(nodes), FEW_ASKED)
+        values, known = (part[times].transpose(1, 2).flatten(0, 1) for part in (values, known))
+        values, times = values[..., None], evenly(len(values), len(values))
     asked = nodes.take(chosen)
     index = nearest_nodes(asked, nodes, KRIGED + 1)  # and itself
     offset, usable = look_around(asked, nodes, found.spacing, index)
@@ -107,6 +113,9 @@ def find_texture(
     if known is not None:  # a value that is missing has no influence, whatever stands there
         near = near.where(usable[..., None], 0.0)
         here = here.where((known[:, chosen] & usable.any(-1))[..., None], torch.nan)
+
+    if not here.isfinite().any():  # nobody knows what anybody else does
+        return found
 
     def error(reach: float, noise: float) -> float:
         weight = krige(offset, usable, reach, noise).expand(len(times), -1, -1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
+from stonet import evaluation
 from stonet.errors import DataError
 from stonet.estimator import fit_run
 from stonet.evaluation import check_same_kind, deviation_percent, evaluate, floors_of
@@ -248,3 +249,11 @@ def test_a_run_is_not_scored_on_data_of_another_kind(run, task, field) -> None:
     ):
         with pytest.raises(DataError, match=message):
             check_same_kind(run, Dataset((replace(field, **changes),)))
+
+
+def test_how_many_windows_are_answered_at_a_time_makes_no_difference(
+    run: Run, task: Task, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "AT_ONCE", 3 * len(task.dataset.points))
+    for one, other in zip(evaluate(run, task), records, strict=True):
+        assert one == other or one["value"] == pytest.approx(other["value"], rel=1e-6)

@@ -358,3 +358,14 @@ def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
 def nearest(queries: Points, nodes: Points, count: int) -> np.ndarray:
     distance = np.linalg.norm(queries.coordinates[:, None] - nodes.coordinates, axis=2)
     return np.argsort(distance, axis=1)[:, :count]
+
+
+@pytest.mark.parametrize(("channels", "hours"), [(1, 24), (3, 24), (4, 1), (11, 1)])
+def test_every_hour_has_coefficients_of_its_own_unless_there_are_very_many(
+    channels: int, hours: int
+) -> None:
+    """Sums for each hour grow with the square of the channels: eleven would take gigabytes."""
+    clock = replace(CLOCK, step=3600 * SECOND, past=24, horizon=12, calendar=True)
+    base = LinearBase(clock, channels)
+    assert (base.hours, base.beta.shape[1]) == (hours, hours)
+    assert base.hours * (base.block + base.columns) ** 2 < 2**24

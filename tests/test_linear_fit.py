@@ -14,7 +14,7 @@ from test_linear import CLOCK, DAILY, POINTS, answer, asked, fitted, noise, sing
 from stonet import linear_fit
 from stonet.geometry import Points, curve_order
 from stonet.linear import TORN, LinearBase
-from stonet.linear_fit import fit_linear
+from stonet.linear_fit import JUDGES, fit_linear
 from stonet.protocols import kept_labels
 from stonet.ridge import STRONG, Choice, Moments, best_choice, solve
 from stonet.stencil import make_stencil
@@ -113,6 +113,15 @@ def test_the_spread_is_the_root_mean_square_of_what_is_left_over() -> None:
     batch = judge.inputs(chosen)
     scale = base.scale(base.look(batch, stencil), batch)
     torch.testing.assert_close(scale[0, :, 0], base.spread[0, 1:])
+
+
+def test_a_handful_of_judges_does_not_tell_how_large_errors_are() -> None:
+    train = windows(noise(60, 12, 2))
+    few = windows(noise(20, 12, 2, seed=2))
+    few = replace(few, starts=few.starts[:1])
+    base, alone = fitted(train, few), fitted(train, replace(few, starts=few.starts[:0]))
+    assert len(few) * len(POINTS) < JUDGES
+    torch.testing.assert_close(base.spread[0, 1:], alone.spread[0, 1:], rtol=0.5, atol=0)
 
 
 def test_the_whitened_regressors_are_uncorrelated() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from contracts import small_field, small_task
 
@@ -114,3 +116,12 @@ def test_the_steps_of_a_budget_are_remembered_for_the_code_that_found_them(monke
     ):
         assert ("stonet.comparison", name) in used
     assert {("stonet.training", "Trainer"), ("stonet.model", "STONetwork")} <= used
+
+
+def test_the_steps_of_a_budget_are_remembered_for_the_data_that_they_were_found_with() -> None:
+    """Gaps, which take a model time, do not show in the number of points or of windows."""
+    field = small_field("plane")
+    torn = replace(field, mask=np.random.default_rng(0).random(field.values.shape) < 0.6)
+    prints = {comparison._fingerprint(small_task(data), 1.0) for data in (field, torn)}
+    assert len(prints) == 2
+    assert comparison._fingerprint(small_task(field), 1.0) in prints

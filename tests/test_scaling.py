@@ -179,3 +179,13 @@ def test_a_scaler_without_bounds_clips_nothing():
     """As those of runs that were saved before there were any."""
     wild = torch.tensor([[-1e30, 1e30]])
     assert torch.equal(Scaler((0.0, 0.0), (1.0, 1.0)).clip(wild), wild)
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_rounding_makes_no_bound_but_saturation_does(saturated):
+    """Whole degrees meet their maximum often, but less often than the next one."""
+    values = np.random.default_rng(2).normal(20, 1.5, (300, 20, 1))
+    rounded = np.minimum(values, 21 if saturated else 23.5).round()
+    assert (rounded == rounded.max()).mean() > STICKY
+    scaler = Scaler.fit([field(rounded)])
+    assert scaler.high == ((21.0,) if saturated else (None,)) and scaler.low == (None,)

@@ -355,3 +355,24 @@ def test_members_see_the_rows_in_another_order_and_drop_something_else(task: Tas
     assert content(one) == content(school.lesson(3, 0)) != content(two)
     assert not torch.equal(one.sight.white == 0, two.sight.white == 0)
     assert content(two) == content(school_of(task).lesson(3, 1))
+
+
+def test_few_rows_of_many_points_are_spread_over_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an expert is good is not asked of one corner of the map."""
+    task = small_task(small_field("plane"))
+    school, asked = school_of(task), []
+    monkeypatch.setattr(school, "order", np.arange(600))
+
+    def show(windows, chosen, nodes, points, guise):
+        asked.append(points)
+        return school_rows
+
+    school_rows = school.rows.part(slice(0, 1))
+    monkeypatch.setattr(school, "show", show)
+    monkeypatch.setattr(Rows, "room", lambda self, size: self)
+    monkeypatch.setattr(Rows, "put", lambda self, where, part: None)
+    school._rows(task.windows("validation"), 1_000)
+    met = np.sort(np.concatenate(asked))
+    assert len(np.unique(met)) == len(met) < 400  # some of the points, none of them twice
+    gaps = np.diff(np.append(met, met[0] + 600))
+    assert gaps.max() <= 2 * 600 / len(asked)

@@ -206,3 +206,25 @@ def test_the_texture_found_is_the_best_of_a_full_search(asked: int, monkeypatch)
 def test_of_fewer_than_three_nodes_there_is_no_texture_to_find(count: int) -> None:
     nodes, values = scattered(count), torch.randn(20, count, 1).double()
     assert find_texture(values, None, nodes) == Texture(mean_spacing(nodes))
+
+
+def test_stations_that_share_no_channel_tell_the_texture_all_the_same() -> None:
+    values = random_fields(NODES, 4.0, 0.1)
+    known = torch.zeros(30, 150, 2, dtype=torch.bool)
+    known[:, ::2, 0] = known[:, 1::2, 1] = True
+    found = find_texture(values, known, NODES)
+    assert steps(found.reach, 4.0, REACHES) <= 1 and steps(found.noise, 0.1, NOISES) <= 1
+
+
+def test_where_nobody_has_an_observed_neighbour_there_is_no_texture_to_find() -> None:
+    known = torch.zeros(30, 150, 2, dtype=torch.bool)
+    known[:, 3] = True
+    assert find_texture(random_fields(NODES, 4.0, 0.1), known, NODES) == Texture(
+        mean_spacing(NODES)
+    )
+
+
+@pytest.mark.parametrize("doubled", [1, 75, 150])
+def test_sensors_that_share_a_place_do_not_shrink_the_spacing(doubled: int) -> None:
+    twice = Points(np.concatenate([NODES.coordinates, NODES.coordinates[:doubled]]))
+    assert mean_spacing(twice) == pytest.approx(mean_spacing(NODES), rel=1e-12)
