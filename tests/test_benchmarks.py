@@ -104,3 +104,16 @@ def test_the_law_is_linear_in_points_and_finds_its_own_constants() -> None:
 def test_the_page_is_made_from_the_committed_records() -> None:
     result = json.loads((DOCS / "performance.json").read_text())
     assert page(result) == (DOCS / "performance.md").read_text()
+
+
+def test_operations_are_counted_in_products_forward_backward_and_in_place() -> None:
+    a = torch.randn(3, 4, requires_grad=True)
+    b, c = torch.randn(4, 5), torch.zeros(3, 5)
+    many = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.zeros(2, 3, 5)
+    assert measure.operations(lambda: a @ b) == 2 * 3 * 4 * 5
+    assert measure.operations(lambda: (a @ b).sum().backward()) == 2 * (
+        2 * 3 * 4 * 5
+    )  # b has no gradient
+    with torch.no_grad():
+        assert measure.operations(lambda: c.addmm_(a, b, alpha=2)) == 2 * 3 * 4 * 5
+    assert measure.operations(lambda: many[2].baddbmm_(*many[:2])) == 2 * (2 * 3 * 4 * 5)

@@ -7,6 +7,7 @@ seconds cannot. Peak memory is the high-water mark of a child process of its own
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from stonet.errors import StonetError
 
@@ -90,6 +92,18 @@ def product() -> Work:
 def rate(timing: Timing) -> float:
     """Operations per second of CPU time, from the timing of `product`."""
     return 4 * 2 * SIDE**3 / timing.cpu
+
+
+def operations(work: Work) -> int:
+    """Multiplications and additions of all matrix products of a call on this thread."""
+    aten = torch.ops.aten
+    in_place = {  # which PyTorch's counter leaves out
+        aten.addmm_: lambda _, a, b, **__: 2 * math.prod(a) * b[-1],
+        aten.baddbmm_: lambda _, a, b, **__: 2 * math.prod(a) * b[-1],
+    }
+    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+        work()
+    return int(counter.get_total_flops())
 
 
 def peak_of(bench: str, variant: str, **case: Any) -> float:

@@ -16,7 +16,9 @@ from stonet.benchmarks.measure import (
     alternate,
     empty_record,
     in_child,
+    operations,
     product,
+    rate,
 )
 from stonet.benchmarks.tasks import WINDOWS, weather
 from stonet.run import Run
@@ -61,10 +63,15 @@ def epoch_record(model: str, settings: list[str], threads: int) -> Record:
     )
     record = empty_record("epoch", N, 24, threads, "paper's V100")
     minutes = found["seconds"] / found["batch"] * WINDOWS / 60
+    limit = alternate({"gemm": product()}, threads)["gemm"]
+    least = found["operations"] / (rate(limit) * limit.cpu / limit.wall)  # seconds of a step
     return record | {
         "model": model,
         "time_ratio": PAPER_MINUTES / minutes,
         "memory_ratio": PAPER_GB / found["peak_gb"],
+        "gemm_share": least / found["seconds"],
+        "tera_operations": found["operations"] / 1e12,
+        "minutes_at_gemm_rate": minutes * least / found["seconds"],
         "minutes": minutes,
         "peak_gb": found["peak_gb"],
         "in_model": found["in_model"],
@@ -133,10 +140,14 @@ def epoch(settings: list[str], preset: str) -> dict[str, float]:
             trainer.step(meal)
             spent.append(time.perf_counter() - started)
             fed.append(taken - started)
+    peak = peak_mb() / 1e3
+    torch.set_num_threads(1)  # others' products would not be counted
+    meal = trainer.feed.meal(len(spent))
     return {
         "seconds": median(spent[1:]),
         "batch": trainer.config.batch,
         "in_model": 1 - sum(fed[1:]) / sum(spent[1:]),
-        "peak_gb": peak_mb() / 1e3,
+        "peak_gb": peak,
         "before": before,
+        "operations": operations(lambda: trainer.step(meal)),
     }
