@@ -11,12 +11,13 @@ from stonet.benchmarks.hindcast import command, compared, observed
 from stonet.benchmarks.inference import queries
 from stonet.benchmarks.operator import peak
 from stonet.benchmarks.scale import steps, tiled
-from stonet.benchmarks.training import epoch
+from stonet.benchmarks.training import by_threads, epoch
 from stonet.benchmarks.variants import bf16, compiled, twin
 
 ORDERS: dict[str, Any] = {
     "peak": peak,
     "epoch": epoch,
+    "threads": by_threads,
     "queries": queries,
     "steps": steps,
     "tiled": tiled,

@@ -11,6 +11,7 @@ import torch
 
 from stonet import hands
 from stonet.benchmarks.measure import (
+    ROUNDS,
     Record,
     Watch,
     alternate,
@@ -103,24 +104,35 @@ def _shared_frames() -> Record:
 
 
 def _threads() -> Record:
-    """Wall time on one thread against two, and two as PyTorch uses them; some steps in turns."""
-    call, most, before = stepper(N, *SHARED), hands.MOST, torch.get_num_threads()
-    ways = {"one": (1, most), "two": (2, most), "torch": (2, 1)}  # threads; hands at most
-    walls: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(3):
+    """Wall time on one thread against two, and two as PyTorch uses them."""
+    record = empty_record("threads", N, 24, 2, "one thread")
+    found = in_child({"do": "threads"}, OMP_NUM_THREADS="2")
+    limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
+    return record | found | {"gemm_time_ratio": limit[0] / limit[1]}
+
+
+def by_threads() -> dict[str, float]:
+    """In a child: ratios of median steps, and of the medians of each round; in turns."""
+    call = stepper(N, *SHARED)
+    ways = {"one": (1, hands.MOST), "two": (2, hands.MOST), "torch": (2, 1)}  # threads; hands
+    rounds: list[dict[str, list[float]]] = []
+    for _ in range(ROUNDS):
+        rounds.append({way: [] for way in ways})
         for way, (threads, hands.MOST) in ways.items():
             torch.set_num_threads(threads)
             call()  # threads that were just made are slow
             for _ in range(STEPS // 2):
                 started = time.perf_counter()
                 call()
-                walls[way].append(time.perf_counter() - started)
-    hands.MOST = most
-    torch.set_num_threads(before)
-    one, two, plain = map(median, walls.values())
-    limit = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
-    record = empty_record("threads", N, 24, 2, "one thread") | {"time_ratio": one / two}
-    return record | {"torchs_time_ratio": one / plain, "gemm_time_ratio": limit[0] / limit[1]}
+                rounds[-1][way].append(time.perf_counter() - started)
+    walls = {way: median([wall for each in rounds for wall in each[way]]) for way in ways}
+    each = [median(one["one"]) / median(one["two"]) for one in rounds]
+    return {
+        "time_ratio": walls["one"] / walls["two"],
+        "lowest": min(each),
+        "highest": max(each),
+        "torchs_time_ratio": walls["one"] / walls["torch"],
+    }
 
 
 def epoch(settings: list[str], preset: str) -> dict[str, float]:
