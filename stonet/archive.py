@@ -41,8 +41,11 @@ def check_store(path: Path) -> None:
 
 
 def check_unfinished(path: Path) -> None:
-    """Refuse to begin where unfinished work lies."""
-    if (part := _part(path)).exists():
+    """Refuse to begin where unfinished work lies, or where another process is at work."""
+    part = _part(path)
+    if part.exists():
+        _check_ours(part)
+        os.close(_locked(path))
         raise UsageError(f"'{part}' is there: unfinished work. Go on with --resume, or delete it.")
 
 
@@ -138,19 +141,6 @@ class Archive:
             shutil.rmtree(self.part, ignore_errors=True)
             self.let_go()
 
-    def _hold(self) -> None:
-        """Be the only one that writes; whoever ends lets go."""
-        self._lock = os.open(self.part / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.let_go()
-            raise ResourceError(
-                f"Another process is writing '{self.path}'. Wait for it, or choose another name."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-
     def let_go(self) -> None:
         """Others may write now, whether it is whole or not."""
         if self._lock >= 0:
@@ -164,9 +154,8 @@ class Archive:
         """Whether work on the same question is continued; what is in the way goes or is refused."""
         if not self.part.exists():
             return False
-        if not (self.part / MARKS).is_dir():
-            raise UsageError(f"'{self.part}' is in the way, and none of ours. Move it elsewhere.")
-        self._hold()
+        _check_ours(self.part)
+        self._lock = _locked(self.path)
         whole = (self.part / ASKED).exists() and (self.part / STORE).exists()
         if resume is None or not whole:  # stopped as it began, or as it ended
             shutil.rmtree(self.part)
@@ -193,7 +182,7 @@ class Archive:
         import zarr
 
         (self.part / MARKS).mkdir(parents=True)
-        self._hold()
+        self._lock = _locked(self.path)
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
         beside = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
         shape = tuple(outline.sizes[dim] for dim in dims)
@@ -214,3 +203,24 @@ class Archive:
 def _part(path: Path) -> Path:
     """Where the store lies until it is whole."""
     return path.with_name(f"{path.name}.part")
+
+
+def _check_ours(part: Path) -> None:
+    """Refuse a folder that no archive has made."""
+    if not (part / MARKS).is_dir():
+        raise UsageError(f"'{part}' is in the way, and none of ours. Move it elsewhere.")
+
+
+def _locked(path: Path) -> int:
+    """An open file by which this process is the only one that writes; it ends with the process."""
+    lock = os.open(_part(path) / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ResourceError(
+            f"Another process is writing '{path}'. Wait for it, or choose another name."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return lock

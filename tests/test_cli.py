@@ -328,6 +328,8 @@ def test_unfinished_hindcasts_are_told_of_before_the_data_are_read(
 ) -> None:
     Path("x.zarr.part").mkdir()
     words = ("hindcast", place / "run", "missing.nc", "-o", "x.zarr")
+    assert "in the way, and none of ours" in stonet.refused(*words)
+    Path("x.zarr.part/done").mkdir()
     assert "unfinished work. Go on with --resume" in stonet.refused(*words)
     assert "missing.nc" in stonet.refused(*words, "--resume")
 

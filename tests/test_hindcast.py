@@ -16,7 +16,7 @@ import xarray as xr
 from contracts import HOUR, small_field, small_points, stirred_run
 
 from stonet import hindcast as module
-from stonet.archive import Archive
+from stonet.archive import Archive, check_unfinished
 from stonet.cf import outline
 from stonet.checkpoint import RunFolder
 from stonet.errors import DataError, ResourceError, UsageError
@@ -243,6 +243,8 @@ def test_only_one_writes(tmp_path: Path, run: Run, field: Field) -> None:
     for resume in (None, True):
         with pytest.raises(ResourceError, match=r"Another process is writing '.*x.zarr'. Wait"):
             other.begin(outlined, variables, resume=resume)
+    with pytest.raises(ResourceError, match=r"Another process is writing"):
+        check_unfinished(tmp_path / "x.zarr")  # nobody is told to delete it
     archive.abandon()
     other.begin(outlined, variables)  # now it is free
     other.abandon()

@@ -22,10 +22,10 @@ NOTES = (
     "products of many small matrices gain little; what two threads gain for a single large product "
     "is `gemm_time_ratio`. Base, schooling and forecasts have PyTorch's way.",
     "- The paper's own formula on the weather task: its matrix products alone would take "
-    "`minutes_at_gemm_rate` at this machine's rate for a single large product, more than the goal; "
-    "two thirds of a step are such products (64 hidden values to each of 24 x 24 entries, for "
-    "every edge's sum, three terms and every pair of times), the rest is GELU and gathering rows. "
-    "The default has narrower kernels and one term.",
+    "`minutes_at_gemm_rate` at this machine's rate for a single large product, more than the goal. "
+    "They are what most of a step goes to: 65 %; GELU 11 %, gathering and adding rows 9 % (*lab*, "
+    "torch.profiler on one thread, November 18, b054956). The default has narrower kernels and one "
+    "term.",
     "- Torch's own settings, as users have them. With large pages (`THP_MEM_ALLOC_ENABLE=1`), "
     "which help whoever takes much memory, NNConv comes to 11.6 (d=64) and 6.2 (d=32) times our "
     "time at 2048 points in `stonet bench operator` (commit 255209f): the goals are then missed.",
