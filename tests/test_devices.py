@@ -118,6 +118,12 @@ def test_a_run_is_loaded_to_where_forecasts_are_made(
     monkeypatch.setattr("stonet.devices.pick_device", lambda asked: META)
     model = load_run(tmp_path).model
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"meta"}
+    monkeypatch.setattr("stonet.devices.pick_device", pick_device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    model = load_run(tmp_path).model  # two processes, one GPU: forecasts need none
+    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"cpu"}
 
 
 def trained(late: int) -> tuple[Run, Trainer]:

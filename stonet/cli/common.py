@@ -6,6 +6,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -119,12 +120,14 @@ def open_data(
 
 
 def load_run(path: Path) -> Run:
-    """A trained run, on a GPU where there is one."""
+    """A trained run, on a GPU where this process has one to itself."""
     from stonet.devices import pick_device
+    from stonet.errors import UsageError
     from stonet.run import Run
 
     run = Run.load(path)
-    run.model.to(pick_device("auto"))
+    with suppress(UsageError):  # more processes than GPUs
+        run.model.to(pick_device("auto"))
     return run
 
 
