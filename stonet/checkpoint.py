@@ -89,15 +89,15 @@ class RunFolder:
     """The files of one run. They change together, by one rename, or not at all.
 
     `files` (name → sha256; empty where there is no run) is the set as it was at opening. Reads are
-    verified against it, so nobody mixes two sets: after another publishing, open again. Opening
-    finishes or sweeps what a killed writer left; where one may only read, reading sees through it.
+    verified against it, so nobody mixes two sets: after another publishing, open again.
+
+    Opening and reading change nothing: a folder may come from a stranger. What a killed writer
+    left is read where it lies; the next writer finishes or removes it. No link below the folder is
+    ever followed.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path, self._locked = Path(path), False
-        if any(self.path.glob(f"{COMMIT}*")) or any(self.path.glob(f"{STAGE}*")):
-            with suppress(ResourceError), self.lock():  # not while another writer lives
-                pass
         self.files = self._manifest()
 
     def read(self, name: str) -> bytes:
@@ -182,11 +182,31 @@ class RunFolder:
 
     def _settle_files(self) -> None:
         commit = self.path / COMMIT
-        files = [file.relative_to(commit) for file in commit.rglob("*") if not file.is_dir()]
-        for file in files:
-            (self.path / file).parent.mkdir(exist_ok=True)
-            os.replace(commit / file, self.path / file)
-        _sync(*{(self.path / file).parent for file in files}, self.path)
+        listed = self._manifest() if commit.exists() else {}  # the commit's own, moved or not
+        entries = [entry for entry in commit.rglob("*") if entry.is_symlink() or not entry.is_dir()]
+        files = [entry.relative_to(commit).as_posix() for entry in entries]
+        for name in files:  # all are checked before the first is moved
+            self._check_committed(name, listed)
+        for name in files:
+            (self.path / name).parent.mkdir(exist_ok=True)
+            os.replace(commit / name, self.path / name)
+        _sync(*{(self.path / name).parent for name in files}, self.path)
+
+    def _check_committed(self, name: str, listed: Mapping[str, str]) -> None:
+        """Refuse to move a file that the commit's manifest does not list with this content."""
+        self._refuse_links(self.path / COMMIT / name)
+        self._refuse_links((self.path / name).parent)
+        if name == MANIFEST:
+            return
+        if listed.get(name) != sha256((self.path / COMMIT / name).read_bytes()).hexdigest():
+            raise _damage(self.path / COMMIT / name, "the manifest does not list this file")
+
+    def _refuse_links(self, path: Path) -> None:
+        """Refuse a link at any level below the run folder: it may lead out of it."""
+        while path != self.path:
+            if path.is_symlink():
+                raise _damage(path, "expected a plain file or folder, got a link")
+            path = path.parent
 
     def _settle_state(self) -> None:
         newest, last, previous = (self.path / name for name in (NEWEST, LAST, PREVIOUS))
@@ -200,6 +220,7 @@ class RunFolder:
         """A file as last committed: what waits in the commit folder is newer than what is not."""
         for file in (self.path / COMMIT / name, self.path / name):
             with _explained(file), suppress(FileNotFoundError):  # it may just have been moved
+                self._refuse_links(file)
                 if file.is_file():
                     return file.read_bytes()
         return None

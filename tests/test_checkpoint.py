@@ -12,7 +12,8 @@ import pickle
 import random
 import shutil
 import zipfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -293,3 +294,49 @@ def test_links_planted_in_a_folder_change_nothing_outside(tmp_path: Path, link: 
         with pytest.raises((ModelFileError, ResourceError)):
             act()
     assert tree(outside) == {"precious": b"precious"}
+
+
+def hostile_commit(path: Path, victim: Path, name: str) -> None:
+    """A commit that would move a file of the attacker's over `victim`, through links."""
+    (path / ".commit" / name).parent.mkdir(parents=True)
+    (path / ".commit" / name).write_bytes(b"attack")
+    parts = Path(name).parent.parts
+    if parts:  # the folder of the same name in the run leads to the victim's home
+        (path / Path(*parts[:-1])).mkdir(parents=True, exist_ok=True)
+        (path / Path(*parts)).symlink_to(victim.parent)
+
+
+@pytest.mark.parametrize("name", ["a/b/.bashrc", "a/.bashrc", "a/b/c/.bashrc", ".bashrc", "extra"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_unfinished_commit_of_a_foreign_folder_overwrites_nothing(
+    tmp_path: Path, name: str, listed: bool
+) -> None:
+    path, victim = old_folder(tmp_path / "run"), tmp_path / "home" / ".bashrc"
+    victim.parent.mkdir()
+    victim.write_bytes(b"precious")
+    hostile_commit(path, victim, name)
+    if listed:
+        files = {name: sha256(b"attack").hexdigest()}
+        manifest = json.dumps({"format": 1, "files": files})
+        (path / ".commit" / "manifest.json").write_text(manifest)
+    before = tree(path)
+    with suppress(ModelFileError):
+        RunFolder(path)
+    assert tree(path) == before  # opening never writes
+    refused = not (listed and name == "extra")
+    with pytest.raises(ModelFileError) if refused else nullcontext():
+        RunFolder(path).publish(NEW)
+    assert victim.read_bytes() == b"precious" and list(victim.parent.iterdir()) == [victim]
+
+
+@pytest.mark.parametrize("name", ["weights", "figures/lead.png", "trainer/last.safetensors"])
+def test_a_link_in_place_of_a_file_is_never_read(tmp_path: Path, name: str) -> None:
+    path, secret = old_folder(tmp_path / "run"), tmp_path / "secret"
+    RunFolder(path).save_state(b"state")
+    data = (path / name).read_bytes()
+    secret.write_bytes(data)  # even where the content would agree with the manifest
+    (path / name).unlink()
+    (path / name).symlink_to(secret)
+    folder = RunFolder(path)
+    with pytest.raises(ModelFileError, match="got a link"):
+        folder.read(name) if name in folder.files else list(folder.states())
