@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stonet.clock import UNITS
+from stonet.durations import UNITS
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:

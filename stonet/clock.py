@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from stonet.errors import UsageError
+from stonet.config import Config
+from stonet.durations import DAY, SECOND, YEAR, in_steps
+from stonet.field import Dataset
 
-SECOND = 1_000_000_000
-DAY = 86_400 * SECOND
-YEAR = int(365.2425 * DAY)
-UNITS = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": SECOND,
-    "min": 60 * SECOND,
-    "h": 3600 * SECOND,
-    "d": DAY,
-}
+HORIZON = 12  # steps, unless asked otherwise
+MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
 
 
 @dataclass(frozen=True)
@@ -75,28 +66,12 @@ class Clock:
         return (nanoseconds / self.step).astype(np.float32)
 
 
-def parse_duration(text: str) -> int:
-    """'90min', '1h30min', '12h', '0.005 s' in nanoseconds."""
-    pattern = r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h|d)"
-    parts = re.findall(pattern, text)
-    if not parts or re.sub(pattern, "", text).strip():
-        raise UsageError(
-            f"'{text}' is not a duration; write a number and a unit ({', '.join(UNITS)}), "
-            "e.g. '12h' or '1h30min'."
-        )
-    return round(sum(float(number) * UNITS[unit] for number, unit in parts))
-
-
-def in_steps(length: int | str, step: int) -> int:
-    """A length in whole steps of `step` nanoseconds."""
-    if isinstance(length, str):
-        duration = parse_duration(length)
-        length = round(duration / step)
-        if length < 1 or abs(length * step - duration) > 0.01 * step:
-            raise UsageError(
-                f"A duration of {duration / SECOND:g} s is no whole number of the data's steps of "
-                f"{step / SECOND:g} s."
-            )
-    if length < 1:
-        raise UsageError(f"A length of {length} steps was asked for; expected at least 1.")
-    return length
+def resolve_clock(dataset: Dataset, config: Config) -> Clock:
+    """Lengths in steps of the data; without a wish, the past is one day where there are days."""
+    first = dataset.episodes[0]
+    horizon = in_steps(config.data.horizon or dataset.horizon or HORIZON, first.step)
+    past = config.data.past or dataset.past
+    if past is None:
+        a_day = round(DAY / first.step)
+        past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
+    return Clock(first.step, in_steps(past, first.step), horizon, first.calendar)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from stonet import crew
+from stonet._version import __version__
 from stonet.cf import replacing
 from stonet.config import Config, make_config
 from stonet.errors import UsageError
@@ -26,12 +27,10 @@ from stonet.evaluation import evaluate
 from stonet.field import Dataset
 from stonet.machine import forget_peak, peak_mb
 from stonet.metrics import Record
-from stonet.provenance import code_hash
 from stonet.run import Run
 from stonet.sources.room import cache_folder
 from stonet.task import Task
 from stonet.training import Progress, Trainer
-from stonet.zoo import MODELS
 
 PROBE = 8  # steps that are timed
 FEWEST, JUDGED = 2, 20  # times in a budget of minutes that the validation error is looked at
@@ -318,14 +317,14 @@ def _schooling(trainer: Trainer, config: Config, seconds: float, least: float) -
 
 
 def _fingerprint(task: Task, minutes: float) -> str:
-    """What decides how many steps fit: model, code, data, budget, threads; not the seed."""
+    """What decides how many steps fit: model, version, data, budget, threads; not the seed."""
     config = task.config.model_dump()
     config["train"].pop("seed")
     windows = task.windows("train", task.stride)
     shape = [len(task.nodes), len(windows), asdict(windows.scaler), asdict(task.clock)]
-    built = MODELS[task.config.model]
-    code = code_hash(f"{__name__}._for_minutes", f"{built.__module__}.{built.__qualname__}")
-    told = json.dumps([code, config, shape, minutes, torch.get_num_threads()], sort_keys=True)
+    told = json.dumps(
+        [__version__, config, shape, minutes, torch.get_num_threads()], sort_keys=True
+    )
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 

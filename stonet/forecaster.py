@@ -118,10 +118,6 @@ class Forecaster(nn.Module, ABC):
         """Points of the scene out of every radius, served by their nearest neighbour instead."""
         return 0
 
-    def school(self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int) -> Any:
-        """Where it learns from single points before all else; most models have no such thing."""
-        return None
-
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Solve what needs no gradient, before training starts; most models have no such thing."""
         return None

@@ -15,7 +15,6 @@ from jaxtyping import Bool, Int32, Int64
 from stonet.geometry import Points
 from stonet.multipole import MultipoleGraph, Radii
 from stonet.neighbours import Describe, Neighbours, edges_within, neighbours_of
-from stonet.stencil import seen_from
 
 Nodes = Int64[np.ndarray, " _"]  # positions among all nodes
 Some = Bool[np.ndarray, " _"]  # of all nodes
@@ -65,7 +64,9 @@ class Part:
     near: Int64[np.ndarray, "core near"] | None
 
 
-def weave(nodes: Points, level: Nodes, radii: Radii, stencil: bool) -> Web:
+def weave(
+    nodes: Points, level: Nodes, radii: Radii, near: Int64[np.ndarray, "all near"] | None
+) -> Web:
     """All edges among the nodes, without what the kernels see of them."""
     members = [np.flatnonzero(level == number) for number in range(len(radii.within))]
     isolated = 0
@@ -90,7 +91,7 @@ def weave(nodes: Points, level: Nodes, radii: Radii, stencil: bool) -> Web:
         tuple(connect(coarse, fine, r) for fine, coarse, r in between),
         tuple(connect(fine, coarse, r) for fine, coarse, r in between),
         connect(every, every, radii.decoder),
-        seen_from(nodes, nodes).astype(np.int32) if stencil else None,
+        None if near is None else near.astype(np.int32),
         isolated,
     )
 

@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from stonet import crew
 from stonet.archive import filled
 from stonet.cf import outline
-from stonet.clock import parse_duration
+from stonet.durations import parse_duration
 from stonet.errors import DataError, UsageError
 from stonet.field import Field, time_label
 from stonet.geometry import EARTH_RADIUS_KM, Points

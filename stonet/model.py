@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from stonet.branch import Links
 from stonet.clock import Clock
-from stonet.config import Config, GraphConfig
+from stonet.config import Config
 from stonet.decoder import Question, Sizes, build_decoder
 from stonet.encoder import MultipoleEncoder
 from stonet.errors import UsageError
@@ -29,7 +29,6 @@ from stonet.linear import LinearBase, Look
 from stonet.linear_fit import fit_linear
 from stonet.multipole import (
     MultipoleGraph,
-    Radii,
     assign_levels,
     build_graph,
     find_radii,
@@ -38,8 +37,7 @@ from stonet.multipole import (
 from stonet.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.portrait import Portraits
 from stonet.regular import between_leads, on_leads
-from stonet.school import School
-from stonet.stencil import Stencil, make_stencil
+from stonet.stencil import Stencil, make_stencil, seen_from
 from stonet.windows import Batch, Windows, hide_values
 
 
@@ -133,7 +131,8 @@ class STONetwork(Forecaster):
         if not self.tiled:
             return super().web(nodes)  # which refuses
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        return weave(nodes, level, self.radii, self.base is not None)
+        near = None if self.base is None else seen_from(nodes, nodes)
+        return weave(nodes, level, self.radii, near)
 
     def tile(self, web: Web, core: Int64[np.ndarray, " core"]) -> Tile:
         part = cut_out(web, core, self.network.layers, self._seen_by_encoder, self.describe)
@@ -268,15 +267,6 @@ class STONetwork(Forecaster):
         links: QueryLinks = scene.links
         return graph.multipole.isolated + links.decoder.neighbours.isolated
 
-    def school(
-        self, windows: Windows, nodes: Points, seed: int, outage: bool, steps: int
-    ) -> School | None:
-        if self.experts is None:
-            return None
-        assert self.base is not None  # the expert corrects it
-        left = float(self.base.spread[0, 1:].mean())  # at lead 0 there is nothing to forecast
-        return School(self.experts, self.rows, windows, nodes, seed, outage, steps, left)
-
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:
             fit_linear(self.base, train, validation, nodes)
@@ -303,20 +293,6 @@ class STONetwork(Forecaster):
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
         """Coordinates of order one: unit vectors on a sphere, on a plane the training's box."""
         return torch.from_numpy((points.embedded - self.centre) / self.span).float()
-
-
-def resolve_graph(config: Config, nodes: Points) -> Config:
-    """The configuration with radii found for these points, and levels that they can fill."""
-    graph = config.graph
-    fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
-    graph = graph.model_copy(update={"levels": fewer})
-    radii: Radii = find_radii(nodes, assign_levels(nodes, fewer, graph.seed), graph)
-    found = {
-        "within_radii": radii.within,
-        "between_radii": radii.between,
-        "decoder_radius": radii.decoder,
-    }
-    return config.model_copy(update={"graph": GraphConfig(**graph.model_dump() | found)})
 
 
 def _box(nodes: Points) -> tuple[np.ndarray, float]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int, Int64, UInt64
 from torch import Tensor
 
-from stonet.config import GraphConfig
+from stonet.config import Config, GraphConfig
 from stonet.errors import UsageError
 from stonet.geometry import Points
 from stonet.neighbours import Describe, Neighbours, radius_for_degree, within_radius
@@ -159,3 +159,17 @@ def _keys(embedded: Float64[np.ndarray, "node m"], seed: int) -> UInt64[np.ndarr
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state = state ^ (state >> np.uint64(31))
     return state
+
+
+def resolve_graph(config: Config, nodes: Points) -> Config:
+    """The configuration with radii found for these points, and levels that they can fill."""
+    graph = config.graph
+    fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
+    graph = graph.model_copy(update={"levels": fewer})
+    radii = find_radii(nodes, assign_levels(nodes, fewer, graph.seed), graph)
+    found = {
+        "within_radii": radii.within,
+        "between_radii": radii.between,
+        "decoder_radius": radii.decoder,
+    }
+    return config.model_copy(update={"graph": GraphConfig(**graph.model_dump() | found)})

@@ -16,7 +16,8 @@ from scipy.spatial import cKDTree
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from stonet.clock import DAY, Clock
+from stonet.clock import Clock
+from stonet.durations import DAY
 from stonet.geometry import Points
 from stonet.neighbours import own_nodes
 from stonet.texture import KRIGED, Texture, find_texture, krige, look_around, nearest_nodes

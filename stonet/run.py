@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stonet import __version__
+from stonet._version import __version__
 from stonet.checkpoint import RunFolder, pack, unpack
 from stonet.clock import Clock
 from stonet.config import Config, make_config

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from stonet.clock import DAY
+from stonet.durations import DAY
 
 J2000 = 946_728_000 * 1_000_000_000  # 1 January 2000, 12 UTC, in nanoseconds since 1970
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.clock import DAY, YEAR, Clock, in_steps
+from stonet.clock import Clock, resolve_clock
 from stonet.config import Config
+from stonet.durations import YEAR
 from stonet.errors import unknown_name
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
-from stonet.model import resolve_graph
+from stonet.multipole import resolve_graph
 from stonet.protocols import hold_out, kept_labels
 from stonet.scaling import Scaler
 from stonet.windows import PARTS, Windows, cut, split
 
-HORIZON = 12  # steps, unless asked otherwise
-MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
 MOST_OF_A_YEAR = int(0.95 * YEAR)  # that training must span for the season to mean something
 
 
@@ -87,17 +86,6 @@ class Task:
     def scoring_stride(self) -> int:
         """Frames between two scored windows: every target time is scored once."""
         return max(self.stride, self.clock.horizon)
-
-
-def resolve_clock(dataset: Dataset, config: Config) -> Clock:
-    """Lengths in steps of the data; without a wish, the past is one day where there are days."""
-    first = dataset.episodes[0]
-    horizon = in_steps(config.data.horizon or dataset.horizon or HORIZON, first.step)
-    past = config.data.past or dataset.past
-    if past is None:
-        a_day = round(DAY / first.step)
-        past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
-    return Clock(first.step, in_steps(past, first.step), horizon, first.calendar)
 
 
 def _span(fields: tuple[Field, ...]) -> int:

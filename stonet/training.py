@@ -26,6 +26,7 @@ from stonet.errors import DataError, StonetError, UsageError
 from stonet.feeding import Feed, Meal, Portion, ahead, on_tile
 from stonet.forecaster import masked_mae
 from stonet.loss import Sums, error_sums, masked_loss
+from stonet.model import STONetwork
 from stonet.run import Run
 from stonet.school import School
 from stonet.state import State, Weights, freeze, newest_sound, thaw
@@ -269,8 +270,12 @@ class Trainer:
 
     def school(self, steps: int) -> School | None:
         """A school with rows for so many steps, if the model has anyone to send there."""
-        seed, outage = self.config.seed, bool(self.config.outage)
-        return self.model.school(self.windows, self.nodes, seed, outage, steps)
+        model, config = self.model, self.config
+        if not isinstance(model, STONetwork) or model.experts is None or model.base is None:
+            return None
+        left = float(model.base.spread[0, 1:].mean())  # at lead 0 there is nothing to forecast
+        rows, seed, outage = model.rows, config.seed, bool(config.outage)
+        return School(model.experts, rows, self.windows, self.nodes, seed, outage, steps, left)
 
     def _check_windows(self) -> None:
         shared = min(self.config.batch, len(self.windows))

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from stonet.checkpoint import pack, unpack
-from stonet.clock import SECOND
 from stonet.config import load_config
+from stonet.durations import SECOND
 from stonet.feeding import hide_sensors
 from stonet.field import Dataset, Field
 from stonet.forecaster import Forecaster, Scene, masked_mae

@@ -11,8 +11,9 @@ from contracts import BATTERY, Case, ask, small_field, small_points, stirred
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
 from stonet.config import load_config
+from stonet.durations import SECOND
 from stonet.errors import UsageError
 from stonet.forecaster import Lesson
 from stonet.geometry import Points

@@ -16,8 +16,9 @@ PACKAGE = ROOT / "stonet"
 
 # A module imports only from modules above it. A folder counts as one entry, its members included.
 ORDER = [
-    "errors", "machine", "provenance", "progress", "devices", "crew", "hands", "launch", "config",
-    "clock", "geometry", "cf", "field", "outputs", "archive", "protocols", "sources", "datasets",
+    "_version", "errors", "machine", "progress", "devices", "crew", "hands", "launch", "config",
+    "durations", "geometry", "cf", "field", "clock", "outputs", "archive", "protocols",
+    "sources", "datasets",
     "scaling", "sun", "windows", "neighbours", "multipole", "kernel", "joint", "encoder", "texture",
     "stencil", "ridge", "regular", "filling", "linear", "linear_fit", "portrait", "branch",
     "decoder", "expert", "school", "forecaster", "halo", "model",
@@ -26,7 +27,7 @@ ORDER = [
     "evaluation", "comparison", "maps", "plots", "experiments", "benchmarks", "doctor", "estimator",
     "console", "report", "serve", "demo", "cli", "__main__",
 ]  # fmt: skip
-NOT_ON_THE_API_PAGE = {"console", "demo", "cli", "__main__"}  # used from the command line only
+NOT_ON_THE_API_PAGE = {"_version", "console", "demo", "cli", "__main__"}  # command line only
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
@@ -85,7 +86,7 @@ def ours(tree: ast.Module, module: str, *, lazy: bool = True) -> set[str]:
     found = set()
     for dotted in imports(tree, module, lazy=lazy):
         head, *rest = dotted.split(".")
-        if head == "stonet" and rest != ["__version__"]:
+        if head == "stonet" and rest != ["__version__"] and rest[:1] != ["_version"]:
             prefixes = (".".join(rest[:length]) for length in range(len(rest), 0, -1))
             found.add(next((name for name in prefixes if name in MODULES), ".".join(rest)))
     return found

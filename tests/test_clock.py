@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stonet.clock import DAY, SECOND, UNITS, YEAR, Clock, in_steps, parse_duration
+from stonet.clock import Clock
+from stonet.durations import DAY, SECOND, UNITS, YEAR, in_steps, parse_duration
 from stonet.errors import UsageError
 
 HOUR = 3600 * SECOND

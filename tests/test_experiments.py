@@ -113,7 +113,7 @@ def test_what_changed_is_computed_anew(
     assert stale.found[asked].stale and not stale.computed
     assert comparison.by_label([stale.found[asked]])["stgcn"][0].commit
     assert run([asked], store).computed == 1
-    monkeypatch.setattr(Cell, "code", "other code")
+    monkeypatch.setattr("stonet.experiments.cells.__version__", "another")
     told = run([asked], store)
     assert told.computed == 1 and not told.found[asked].stale
     assert run([asked], store).computed == 0 and len(calls) == 3
@@ -263,7 +263,7 @@ def test_order_spares_opening_data_twice(data: str) -> None:
 
 def result(asked: Cell, scores: dict[str, Any], **parts: Any) -> Result:
     """A result as if it had been computed."""
-    known: dict[str, Any] = dict(key="", config_hash="", data_hash="", code="", commit="abc")
+    known: dict[str, Any] = dict(key="", config_hash="", data_hash="", commit="abc")
     known |= dict(seconds=1.0, cpu_seconds=1.0, peak_mb=1.0, machine={"cores": 2}, date="")
     return Result(cell=asked, scores=scores, versions={"torch": "2"}, **known | parts)
 

@@ -138,7 +138,7 @@ def test_a_page_of_few_cells_shows_them_and_says_what_lacks(tmp_path: Path) -> N
     assert "| stonet | **1.5** | - | - | - | - | - |" in text
     assert "| linear | *2* |" in text and "linear 2 | +25.0 % |" in text
     assert "**not measured**" in text  # the best of two is not the best of all
-    assert "cells were computed by other code than today's**: comparison daily" in text
+    assert "cells are stale (another version or other settings)**: comparison daily" in text
     assert "not possible: daily on wave" in text and "cells are not computed yet**" in text
     assert "10.3 %" in text  # the paper's own improvement on Wave
     assert "With more time" not in text  # nothing is known of that

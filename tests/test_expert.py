@@ -11,7 +11,8 @@ from contracts import ask, fitted_run, small_field, small_task, stirred, with_ga
 from references import randomise
 from torch.nn.functional import gelu
 
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
+from stonet.durations import SECOND
 from stonet.expert import Expert, Experts, Guise, Sight, corrected
 from stonet.forecaster import masked_mae
 from stonet.model import STONetwork

@@ -10,8 +10,9 @@ import pytest
 import torch
 from contracts import BATTERY, HOUR, START, Case, ask, small_field, small_points, small_task
 
-from stonet.clock import DAY, Clock
+from stonet.clock import Clock
 from stonet.config import load_config
+from stonet.durations import DAY
 from stonet.errors import UsageError
 from stonet.evaluation import evaluate
 from stonet.field import Field

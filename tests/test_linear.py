@@ -10,7 +10,8 @@ import torch
 from contracts import Elsewhere
 
 from stonet import linear
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
+from stonet.durations import SECOND
 from stonet.field import Field
 from stonet.filling import fill_gaps, move
 from stonet.geometry import Points

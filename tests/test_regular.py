@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
+from stonet.durations import SECOND
 from stonet.regular import between_leads, interpolate, on_regular_lags
 from stonet.windows import Batch, make_batch
 

@@ -13,7 +13,7 @@ import torch
 from contracts import fitted_run, small_field, small_points, small_task
 
 from stonet import school as school_module
-from stonet.clock import SECOND
+from stonet.durations import SECOND
 from stonet.expert import Expert, Rows
 from stonet.field import Field
 from stonet.model import STONetwork
@@ -36,9 +36,14 @@ def pupil(task: Task) -> STONetwork:
 def school_of(
     task: Task, seed: int = 0, model: STONetwork | None = None, steps: int = 100
 ) -> School:
-    school = (model or pupil(task)).school(task.windows("train"), task.nodes, seed, True, steps)
-    assert school is not None
-    return school
+    return school_for(model or pupil(task), task, seed, True, steps)
+
+
+def school_for(model: STONetwork, task: Task, seed: int, outage: bool, steps: int) -> School:
+    assert model.experts is not None and model.base is not None
+    left = float(model.base.spread[0, 1:].mean())
+    windows = task.windows("train")
+    return School(model.experts, model.rows, windows, task.nodes, seed, outage, steps, left)
 
 
 def content(rows: Rows) -> list:
@@ -200,7 +205,7 @@ def test_what_no_linear_operator_can_tell_is_learned(
     monkeypatch.setattr(school_module, "PASSES", 100)  # the few rows would end it after ten steps
     monkeypatch.setattr(school_module, "DROPPED", 0.1)
     model = pupil(chaos)
-    school = model.school(chaos.windows("train"), chaos.nodes, 0, False, 300)
+    school = school_for(model, chaos, 0, False, 300)
     tests, (expert,) = school._rows(chaos.windows("test"), 2000), school.members
     before = _error(tests, expert)
     assert before > 0.8  # of a standard deviation: the base knows nothing
@@ -226,7 +231,7 @@ def test_small_data_are_seen_whole_and_with_gaps(
 
 
 def test_without_outages_nobody_is_asked_for_advice_without_a_past(task: Task) -> None:
-    school = pupil(task).school(task.windows("train"), task.nodes, 0, False, 5)
+    school = school_for(pupil(task), task, 0, False, 5)
     school.teach(task.windows("validation"))
     assert [float(member.far_share) for member in school.members] == [0]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
+from stonet.durations import SECOND
 from stonet.geometry import Points
 from stonet.sun import sun_direction
 

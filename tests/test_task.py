@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stonet.clock import DAY, SECOND
+from stonet.clock import resolve_clock
 from stonet.config import load_config
+from stonet.durations import DAY, SECOND
 from stonet.errors import DataError, UsageError
 from stonet.field import Dataset, Field
 from stonet.geometry import Points
-from stonet.task import Task, resolve_clock
+from stonet.task import Task
 
 HOUR = 3600 * SECOND
 TINY = load_config("tiny")

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stonet.clock import SECOND, Clock
+from stonet.clock import Clock
+from stonet.durations import SECOND
 from stonet.errors import DataError
 from stonet.field import Dataset, Field
 from stonet.geometry import Points

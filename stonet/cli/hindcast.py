@@ -43,8 +43,8 @@ def hindcast(
     """Forecast from every time of the data (of its last episode), into a Zarr store."""
     from stonet import crew
     from stonet.archive import check_store, check_unfinished
-    from stonet.clock import parse_duration
     from stonet.console import counting_bar, print_json, say
+    from stonet.durations import parse_duration
     from stonet.hindcast import hindcast as forecasts
     from stonet.progress import watched
 

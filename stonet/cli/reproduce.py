@@ -43,7 +43,7 @@ def reproduce(
         Path | None, typer.Option(help="Where cells are kept; results/, for smoke runs/smoke/.")
     ] = None,
     keep_stale: Annotated[
-        bool, typer.Option("--keep-stale", help="Use cells of other code or data, and say so.")
+        bool, typer.Option("--keep-stale", help="Use cells of other versions or data, and say so.")
     ] = False,
     replay: Annotated[
         Path | None, typer.Option(help="A cell's file: compute it again, beside what it says.")
@@ -153,7 +153,7 @@ def _replay(path: Path, as_json: bool) -> None:
     before = read_result(path)
     after = repeat(before)
     lines = beside(before, after)
-    hashes = ("data_hash", "config_hash", "code")
+    hashes = ("data_hash", "config_hash", "versions")
     differ = [name for name in hashes if getattr(before, name) != getattr(after, name)]
     if as_json:
         known = {"cell": title(before.cell), "commit": before.commit, "date": before.date}
@@ -161,7 +161,11 @@ def _replay(path: Path, as_json: bool) -> None:
         return
     print_table(tidy_table(lines, title(before.cell)))
     say(f"Recorded at commit {before.commit}, {before.date}, in {before.seconds:.0f} s.")
-    say(f"Changed since then: {', '.join(differ)}." if differ else "Same data, settings and code.")
+    say(
+        f"Changed since then: {', '.join(differ)}."
+        if differ
+        else "Same data, settings and versions."
+    )
 
 
 def _page(folder: Path, as_json: bool) -> None:

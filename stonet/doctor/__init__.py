@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int64
 from scipy.spatial import cKDTree
 
+from stonet.clock import resolve_clock
 from stonet.config import Config, GraphConfig, ReadConfig
 from stonet.doctor.suspicions import kilometres, places, units, unlike_neighbours
 from stonet.doctor.symptoms import (
@@ -37,7 +38,6 @@ from stonet.geometry import Points
 from stonet.neighbours import SLACK, radius_for_degree
 from stonet.scaling import Scaler
 from stonet.sources import read_with
-from stonet.task import resolve_clock
 from stonet.windows import PARTS, cut, split
 
 if TYPE_CHECKING:

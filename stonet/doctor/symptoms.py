@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.clock import UNITS, parse_duration
 from stonet.doctor.vitals import Sample, Tally, Vitals, measure
+from stonet.durations import UNITS, parse_duration
 from stonet.field import Field
 
 Level = Literal["error", "warning", "note", "ok"]

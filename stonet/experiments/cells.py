@@ -1,8 +1,8 @@
 """Cells: one training and its scores; what decides them, and the file they are kept in.
 
 A cell is asked for by name: experiment, data, label, seed, settings, budget. Its *key* is the
-SHA-256 of all that decides its result: the question, the configuration as resolved, the data as
-read and the code that was used. A stored result with another key is *stale*.
+SHA-256 of the question, the resolved configuration, the data as read and stonet's version. A stored
+result with another key is *stale*. The commit that computed a result is kept beside it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stonet._version import __version__
 from stonet.comparison import Budget
 from stonet.config import Config, load_config, make_config
 from stonet.errors import DataError
-from stonet.provenance import code_hash
-from stonet.zoo import MODELS, RIVALS
 
 FORMAT = 1
-SCHOOL = ("stonet.expert", "stonet.school")  # where STONet alone goes
-BASE = ("stonet.linear", "stonet.linear_fit", "stonet.stencil")  # of rivals that stand on it
 DIGITS = 6
 Scores = dict[str, Any]
 
@@ -64,20 +61,10 @@ class Cell:
             asked["training"].pop("experts")
         return f"{plain}-s{self.seed}-{_sha256(asked)[:10]}"
 
-    @property
-    def code(self) -> str:
-        """The hash of the code that the measurement and the model need."""
-        built = MODELS[self.model]
-        measured = f"stonet.experiments.{self.experiment}.measure"
-        apart: tuple[str, ...] = () if self.model == "stonet" else SCHOOL
-        if self.model in RIVALS and self.config.rival.base == "none":
-            apart += BASE
-        return code_hash(measured, f"{built.__module__}.{built.__qualname__}", apart=apart)
-
     def key(self, data: str) -> str:
         """What decides the result, given the data's hash."""
         asked = asdict(self) | {"preset": None, "settings": None, "label": None, "budget": None}
-        return _sha256([asked, _relevant(self.config), data, self.code])
+        return _sha256([asked, _relevant(self.config), data, __version__])
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"extra": self.options}
@@ -101,7 +88,6 @@ class Result:
     scores: Scores
     config_hash: str
     data_hash: str
-    code: str
     commit: str  # "+" where files differed from it
     seconds: float
     cpu_seconds: float
@@ -109,7 +95,7 @@ class Result:
     machine: dict[str, Any]
     versions: dict[str, str]
     date: str
-    stale: bool = False  # whether the question would be answered by other code, data or settings
+    stale: bool = False  # whether version, data or settings have changed since
 
     def to_json(self) -> str:
         """Small and readable: six digits, a list of numbers on one line."""

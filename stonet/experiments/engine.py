@@ -105,7 +105,6 @@ def compute(cell: Cell, shelf: Shelf, training: Budget | None = None) -> Result:
         scores=rounded(scores),
         config_hash=config_hash(config),
         data_hash=shelf.sha256(cell),
-        code=cell.code,
         commit=commit(),
         seconds=rounded(time.perf_counter() - wall),
         cpu_seconds=rounded(time.process_time() - cpu),

@@ -21,6 +21,7 @@ from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from stonet.clock import HORIZON
 from stonet.comparison import Budget, Trained, train
 from stonet.config import Config
 from stonet.errors import UsageError, unknown_name
@@ -42,7 +43,6 @@ from stonet.experiments.gaps import (
 from stonet.experiments.tasks import task_of
 from stonet.field import Dataset
 from stonet.plots import PALETTE
-from stonet.task import HORIZON
 from stonet.windows import in_batches
 from stonet.zoo import FLOORS
 

@@ -40,7 +40,7 @@ INTRO = (
     "Made by `stonet reproduce page` from the files in `results/`; do not edit. Every number comes "
     "from a cell (model, data, seed, setting) that one command computes again: `stonet reproduce "
     "--replay results/.../CELL.json`, with as many steps as then, prints both scores. `stonet "
-    "reproduce all --jobs 2` computes what is missing or was made by other code."
+    "reproduce all --jobs 2` computes what is missing or stale."
 )
 TASKS = (
     "Test part (the last 20 % of the times, or episodes), every target once (128 windows in the "
@@ -106,17 +106,17 @@ def _longer(store: Store, name: str, rows: Sequence[str]) -> list[Result]:
 
 
 def _load(store: Store, cells: Sequence[Cell]) -> list[Result]:
-    """Those that are there; stale are here those that other code than today's made."""
+    """The stored results; stale are those of another version or other settings."""
     found = [result for cell in cells if (result := store.load(cell))]
-    return [replace(result, stale=result.code != result.cell.code) for result in found]
+    return [replace(r, stale=r.key != r.cell.key(r.data_hash)) for r in found]
 
 
 def _made(results: Sequence[Result]) -> str:
-    """At which commits, and how many of them by other code than today's."""
+    """At which commits, and how many of them by another version or with other settings."""
     commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(r.commit for r in results))
     old = sum(result.stale for result in results)
     text = f"{len(results)} cells, computed at {commits}"
-    return text + (f"; **{old} of them by other code than today's**." if old else ".")
+    return text + (f"; **{old} of them stale**." if old else ".")
 
 
 def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort) -> list[str]:
@@ -141,15 +141,16 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     old = [result for result in results if result.stale]
     if old:
         made = ", ".join(sorted({f"{r.cell.experiment} {r.cell.label}" for r in old})[:MOST])
-        text += [f"**{len(old)} cells were computed by other code than today's**: {made}.", ""]
+        text += [f"**{len(old)} cells are stale (another version or other settings)**: {made}.", ""]
     commits = Counter(result.commit for result in results).most_common()
     if commits:
-        told = ", ".join(f"`{commit}` ({count} cells)" for commit, count in commits)
+        told = ", ".join(f"`{one}` ({count} cells)" for one, count in commits)
         hours = sum(result.seconds for result in results) / 3600
         cores = sorted({result.machine["cores"] for result in results})
         torch = sorted({result.versions["torch"] for result in results})
         text += [
-            f"Commits: {told}; `+` is one with changes. {hours:.1f} hours in all, on machines with "
+            f"Cells by the commit whose code computed them: {told}; `+` is one with changes. "
+            f"{hours:.1f} hours in all, on machines with "
             f"{', '.join(map(str, cores))} cores, torch {', '.join(torch)}.",
             "",
         ]

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from stonet.clock import DAY, SECOND
 from stonet.comparison import Trained
+from stonet.durations import DAY, SECOND
 from stonet.evaluation import Answer, answers, empty_statistics
 from stonet.experiments.cells import Scores
 from stonet.metrics import METRICS, Statistics

@@ -11,8 +11,9 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from stonet.clock import DAY, Clock
+from stonet.clock import Clock
 from stonet.config import Config
+from stonet.durations import DAY
 from stonet.errors import UsageError
 from stonet.forecaster import Forecaster, Scene
 from stonet.geometry import Points

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.clock import UNITS, parse_duration
 from stonet.config import ReadConfig
+from stonet.durations import UNITS, parse_duration
 from stonet.errors import DataError, UsageError
 from stonet.field import time_label
 from stonet.geometry import Points

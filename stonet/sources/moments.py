@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from stonet.clock import parse_duration
+from stonet.durations import parse_duration
 from stonet.errors import UsageError
 
 YEARS = (1678, 2261)  # what 64 bits of nanoseconds can count

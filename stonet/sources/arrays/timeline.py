@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.cf import ALIASES, nanoseconds
-from stonet.clock import UNITS
+from stonet.durations import UNITS
 from stonet.errors import DataError
 from stonet.field import time_label
 from stonet.sources.arrays.axes import find, loaded

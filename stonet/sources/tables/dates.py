@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from stonet.clock import DAY, SECOND, UNITS
+from stonet.durations import DAY, SECOND, UNITS
 from stonet.errors import UsageError
 from stonet.sources.tables.columns import split_unit, squashed
 

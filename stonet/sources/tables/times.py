@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from stonet.clock import DAY, UNITS
 from stonet.config import ReadConfig
+from stonet.durations import DAY, UNITS
 from stonet.errors import DataError
 from stonet.sources.tables.columns import PARTS, Table, find, split_unit, squashed
 from stonet.sources.tables.dates import (

@@ -1,0 +1,47 @@
+"""Lengths of time: nanoseconds, the units people write, and whole steps of the data."""
+
+from __future__ import annotations
+
+import re
+
+from stonet.errors import UsageError
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+YEAR = int(365.2425 * DAY)
+UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "min": 60 * SECOND,
+    "h": 3600 * SECOND,
+    "d": DAY,
+}
+
+
+def parse_duration(text: str) -> int:
+    """'90min', '1h30min', '12h', '0.005 s' in nanoseconds."""
+    pattern = r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h|d)"
+    parts = re.findall(pattern, text)
+    if not parts or re.sub(pattern, "", text).strip():
+        raise UsageError(
+            f"'{text}' is not a duration; write a number and a unit ({', '.join(UNITS)}), "
+            "e.g. '12h' or '1h30min'."
+        )
+    return round(sum(float(number) * UNITS[unit] for number, unit in parts))
+
+
+def in_steps(length: int | str, step: int) -> int:
+    """A length in whole steps of `step` nanoseconds."""
+    if isinstance(length, str):
+        duration = parse_duration(length)
+        length = round(duration / step)
+        if length < 1 or abs(length * step - duration) > 0.01 * step:
+            raise UsageError(
+                f"A duration of {duration / SECOND:g} s is no whole number of the data's steps of "
+                f"{step / SECOND:g} s."
+            )
+    if length < 1:
+        raise UsageError(f"A length of {length} steps was asked for; expected at least 1.")
+    return length
