@@ -37,8 +37,8 @@ results: $(VENV)/.runtime  ## compute what results/ lacks (hours), write docs/re
 
 bench: $(VENV)/.dev  ## measure against peers (30 min on a quiet machine), write docs/performance.md
 	@$(INSTALL) -e '.[bench]'
-	$(BIN)/stonet bench all -o docs/performance.json
-	$(BIN)/python -m stonet.benchmarks.page
+	$(BIN)/python -m benchmarks all -o docs/performance.json
+	$(BIN)/python -m benchmarks.report
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -54,7 +54,7 @@ check: lint types docs test smoke  ## all that must pass before a change is prop
 
 clean:  ## remove .venv, built docs and caches; runs/ stay
 	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find stonet tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find stonet tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last file that venv writes: where it is missing, the environment was never finished.
 $(BIN)/pip:

@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any
 from stonet._version import __version__
 
 if TYPE_CHECKING:
+    from stonet.data.field import Dataset, Field
+    from stonet.data.geometry import Points
     from stonet.datasets import open_dataset
     from stonet.errors import StonetError
     from stonet.estimator import STONet
-    from stonet.field import Dataset, Field
-    from stonet.geometry import Points
-    from stonet.sources import read
-    from stonet.stream import Stream
+    from stonet.inference.stream import Stream
+    from stonet.io.read import read
 
 _WHERE = {  # public names, in reading order; imported when first used, so that importing is quick
-    "read": "stonet.sources",
+    "read": "stonet.io.read",
     "open_dataset": "stonet.datasets",
-    "Field": "stonet.field",
-    "Points": "stonet.geometry",
-    "Dataset": "stonet.field",
+    "Field": "stonet.data.field",
+    "Points": "stonet.data.geometry",
+    "Dataset": "stonet.data.field",
     "STONet": "stonet.estimator",
-    "Stream": "stonet.stream",
+    "Stream": "stonet.inference.stream",
     "StonetError": "stonet.errors",
 }
 __all__ = [

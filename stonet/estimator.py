@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from stonet import crew
-from stonet.checkpoint import RunFolder
-from stonet.comparison import check_minutes, in_minutes
 from stonet.config import Config, load_config, make_config
+from stonet.data.field import Dataset, Field
+from stonet.data.geometry import Kind, Points
+from stonet.data.splits import hold_out
+from stonet.data.windows import split
 from stonet.errors import UsageError
-from stonet.evaluation import check_same_kind, evaluate
-from stonet.field import Dataset, Field
-from stonet.geometry import Kind, Points
-from stonet.inference import Times, forecast
-from stonet.metrics import Record, find
-from stonet.neighbours import own_nodes
-from stonet.protocols import hold_out
-from stonet.rivals.floors import persistence
-from stonet.run import Run
-from stonet.sources import read_with
-from stonet.sources.sites import parse_sites
-from stonet.state import State
-from stonet.task import Task
-from stonet.training import Trainer, Watcher
-from stonet.windows import split
+from stonet.evaluation.comparison import check_minutes, in_minutes
+from stonet.evaluation.metrics import Record, find
+from stonet.evaluation.scoring import check_same_kind, evaluate
+from stonet.graph.neighbours import own_nodes
+from stonet.inference.forecast import Times, forecast
+from stonet.io.read import read_with
+from stonet.io.sites import parse_sites
+from stonet.models.baselines.persistence import persistence
+from stonet.system import distributed
+from stonet.training.run_folder import RunFolder
+from stonet.training.state import State
+from stonet.training.task import Task
+from stonet.training.trained_model import Run
+from stonet.training.trainer import Trainer, Watcher
 
 Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
 Places = Points | str | Path | Sequence[Any] | np.ndarray  # of files, or of pairs; or a pair
@@ -93,7 +93,7 @@ class STONet:
         return self
 
     def predict(self, data: Data, at: Places | None = None, times: Times | None = None) -> Field:
-        """The forecast after the data's last time; see `stonet.inference.forecast`.
+        """The forecast after the data's last time; see `stonet.inference.forecast.forecast`.
 
         Args:
             data: observations, as for `fit`.
@@ -190,7 +190,7 @@ def fit_run(
     """Train for a task; publish the run in its folder as a whole."""
     run = Run.untrained(task)
     trainer = Trainer(run, task)  # refuses what cannot be trained before a folder is made
-    if folder is None or not crew.is_first():
+    if folder is None or not distributed.is_first():
         return run, trainer.fit(None, resume, watch)
     place = RunFolder(folder)
     with place.lock():

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import HOUR, QUICK, small_dataset, small_field
+from helpers.small import HOUR, QUICK, small_dataset, small_field
 
 import stonet
 from stonet.config import load_config
+from stonet.data.field import Dataset, Field
+from stonet.data.geometry import Points
+from stonet.data.splits import hold_out
 from stonet.errors import UsageError
 from stonet.estimator import STONet, as_points, held_out
-from stonet.field import Dataset, Field
-from stonet.geometry import Points
-from stonet.metrics import find
-from stonet.outputs import write
-from stonet.protocols import hold_out
-from stonet.run import Run
-from stonet.task import Task
+from stonet.evaluation.metrics import find
+from stonet.io.write import write
+from stonet.training.task import Task
+from stonet.training.trained_model import Run
 
 
 def estimator(**arguments: object) -> STONet:

@@ -8,7 +8,6 @@ import sys
 
 import typer
 
-from stonet.cli.bench import bench
 from stonet.cli.check import check
 from stonet.cli.compare import compare
 from stonet.cli.data import data_app
@@ -27,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduce, bench):
+for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduce):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

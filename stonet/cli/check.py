@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.common import (
-    DataArgument,
-    Json,
-    Reading,
-    Settings,
-    reading,
-    sources_of,
-)
+from stonet.cli.options import DataArgument, Json, Reading, Settings, reading, sources_of
 from stonet.errors import UsageError
 
 
@@ -29,13 +22,13 @@ def check(
     as_json: Json = False,
 ) -> None:
     """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
-    from stonet.cf import replacing
+    from stonet.cli.console import counting_bar, print_json, print_table, say
     from stonet.config import load_config
-    from stonet.console import counting_bar, print_json, print_table, say
-    from stonet.doctor import doctor_table, examine
-    from stonet.doctor.checkup import checkup
-    from stonet.plots import png
-    from stonet.progress import watched
+    from stonet.data.cf import replacing
+    from stonet.plotting.figures import png
+    from stonet.quality.figure import checkup
+    from stonet.quality.report import doctor_table, examine
+    from stonet.system.progress import watched
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stonet.cli.common import (
-    DataArgument,
-    Json,
-    Reading,
-    Settings,
-    open_data,
-    reading,
-    tell_notes,
-)
+from stonet.cli.options import DataArgument, Json, Reading, Settings, open_data, reading, tell_notes
 from stonet.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from stonet.comparison import Comparison
     from stonet.config import Config
-    from stonet.field import Dataset
+    from stonet.data.field import Dataset
+    from stonet.evaluation.comparison import Comparison
 
 MINUTES = 2.0  # for each model and seed, unless asked otherwise
 UNSEEN = 0.2  # share of points held out for --inductive where the data set has none
@@ -54,10 +46,10 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train models side by side on the same data and budget; one table."""
-    from stonet.comparison import Budget
-    from stonet.comparison import compare as run
+    from stonet.cli.console import counting_bar, say
     from stonet.config import load_config
-    from stonet.console import counting_bar, say
+    from stonet.evaluation.comparison import Budget
+    from stonet.evaluation.comparison import compare as run
 
     started = time.monotonic()
     if seeds < 1:
@@ -86,7 +78,7 @@ def compare(
 
 def _names(models: str) -> list[str]:
     """The models asked for, each once."""
-    from stonet.zoo import FLOORS, MODELS
+    from stonet.models.registry import FLOORS, MODELS
 
     groups = {"all": tuple(MODELS), "floors": FLOORS}
     names = [n for part in models.split(",") for n in groups.get(part.strip(), (part.strip(),))]
@@ -98,7 +90,7 @@ def _names(models: str) -> list[str]:
 
 def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset:
     """The data with unseen points if wished, and else without any."""
-    from stonet.protocols import hold_out
+    from stonet.data.splits import hold_out
 
     opened = open_data(data, config.read, inductive, quiet)
     dataset = hold_out(opened, config.data.unseen)
@@ -112,11 +104,11 @@ def _report(
     found: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
 ) -> None:
     """Tables, or JSON; and files where a folder is given."""
-    from stonet.cf import replacing
-    from stonet.comparison import summary
-    from stonet.console import comparison_table, print_json, print_table, say
-    from stonet.plots import error_by_lead, png
-    from stonet.run import versions
+    from stonet.cli.console import comparison_table, print_json, print_table, say
+    from stonet.data.cf import replacing
+    from stonet.evaluation.comparison import summary
+    from stonet.plotting.figures import error_by_lead, png
+    from stonet.training.trained_model import versions
 
     groups = list(dict.fromkeys(str(record["points"]) for record in found.records))
     tables = {group: summary(found, group) for group in groups}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.common import Json
+from stonet.cli.options import Json
 
 data_app = typer.Typer(help="The data sets by name.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A data set's name, as `stonet data list` shows them.")]
@@ -17,7 +17,7 @@ def list_them(as_json: Json = False) -> None:
     """All data sets, and whether their files are on this machine."""
     from rich.table import Table
 
-    from stonet.console import print_json, print_table
+    from stonet.cli.console import print_json, print_table
     from stonet.datasets import cards, find
 
     rows = []
@@ -48,7 +48,7 @@ def info(name: Name, as_json: Json = False) -> None:
 
     from rich.table import Table
 
-    from stonet.console import print_json, print_table, say
+    from stonet.cli.console import print_json, print_table, say
     from stonet.datasets import DATASETS, find
 
     found, missing = find(name)  # refuses an unknown name
@@ -70,7 +70,7 @@ def info(name: Name, as_json: Json = False) -> None:
 @data_app.command()
 def fetch(name: Name, as_json: Json = False) -> None:
     """Bring a data set's files here and verify them, or say exactly what to get where."""
-    from stonet.console import bytes_bar, print_json, say
+    from stonet.cli.console import bytes_bar, print_json, say
     from stonet.datasets import fetch as bring
 
     with bytes_bar(as_json) as watch:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.common import Json, Settings
+from stonet.cli.options import Json, Settings
 
 
 def demo(
@@ -19,6 +19,6 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """The main job on the embedded data: simulate, train, score, forecast, draw."""
-    from stonet.demo import run_demo
+    from stonet.cli.demo_run import run_demo
 
     run_demo(out, seed, settings or [], as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.common import (
+from stonet.cli.options import (
     Json,
     MaybeData,
     Reading,
@@ -28,13 +28,13 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a run beside its floors, at seen and at unseen points."""
-    from stonet.console import counting_bar, print_json, print_table, say, score_table
+    from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
+    from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
     from stonet.estimator import scored_task
-    from stonet.evaluation import deviation_percent
-    from stonet.evaluation import evaluate as score
-    from stonet.run import Run
-    from stonet.windows import PARTS
+    from stonet.evaluation.scoring import deviation_percent
+    from stonet.evaluation.scoring import evaluate as score
+    from stonet.training.trained_model import Run
 
     started = time.monotonic()
     if part not in PARTS:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stonet.cli.common import (
+from stonet.cli.options import (
     DataArgument,
     Json,
     Reading,
@@ -24,7 +24,7 @@ from stonet.errors import StonetError, UsageError
 
 if TYPE_CHECKING:
     from stonet.config import Config
-    from stonet.task import Task
+    from stonet.training.task import Task
 
 
 class Interrupted(StonetError):
@@ -64,13 +64,13 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Train a model and save it as a run folder."""
-    from stonet import crew
-    from stonet.launch import launch, launched, reporting
+    from stonet.system import distributed
+    from stonet.system.launcher import launch, launched, reporting
 
     if devices > 1 and minutes is not None:
         raise UsageError("--minutes is for one process. Leave --devices out, or set train.epochs.")
     if devices > 1 and not launched():
-        if crew.size() > 1:
+        if distributed.size() > 1:
             raise UsageError("torchrun has started the processes already: leave --devices out.")
         launch(sys.argv[1:], devices)
         return
@@ -101,20 +101,20 @@ def _asked(
 def _fit(
     data: str, out: Path, asked: Config, resume: bool, minutes: float | None, as_json: bool
 ) -> None:
-    from stonet import crew
-    from stonet.checkpoint import RunFolder
-    from stonet.comparison import check_minutes, in_minutes
-    from stonet.console import print_json, say, training_bar
-    from stonet.doctor import COMFORTABLE
+    from stonet.cli.console import print_json, say, training_bar
     from stonet.estimator import check_empty, fit_run
-    from stonet.task import Task
+    from stonet.evaluation.comparison import check_minutes, in_minutes
+    from stonet.quality.report import COMFORTABLE
+    from stonet.system import distributed
+    from stonet.training.run_folder import RunFolder
+    from stonet.training.task import Task
 
     started = time.monotonic()
     if minutes is not None:
         check_minutes(minutes)
-    if not resume and crew.is_first():
+    if not resume and distributed.is_first():
         check_empty(RunFolder(out))
-    quiet = as_json or not crew.is_first()
+    quiet = as_json or not distributed.is_first()
     dataset = open_data(data, asked.read, quiet=quiet)
     tell_notes(dataset, quiet)
     task = Task.of(dataset, asked)
@@ -128,7 +128,7 @@ def _fit(
             run, state = fit_run(task, out, resume, watch)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
-    if as_json and crew.is_first():
+    if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(run, started))
     if state.isolated:

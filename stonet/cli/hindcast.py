@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.common import (
+from stonet.cli.fit import Interrupted
+from stonet.cli.options import (
     Json,
     MaybeData,
     Reading,
@@ -19,7 +20,6 @@ from stonet.cli.common import (
     reading,
     tell_notes,
 )
-from stonet.cli.fit import Interrupted
 from stonet.cli.predict import At, sites
 
 
@@ -41,16 +41,16 @@ def hindcast(
     as_json: Json = False,
 ) -> None:
     """Forecast from every time of the data (of its last episode), into a Zarr store."""
-    from stonet import crew
-    from stonet.archive import check_store, check_unfinished
-    from stonet.console import counting_bar, print_json, say
-    from stonet.durations import parse_duration
-    from stonet.hindcast import hindcast as forecasts
-    from stonet.progress import watched
+    from stonet.cli.console import counting_bar, print_json, say
+    from stonet.data.durations import parse_duration
+    from stonet.inference.hindcast import hindcast as forecasts
+    from stonet.io.zarr_writer import check_store, check_unfinished
+    from stonet.system import distributed
+    from stonet.system.progress import watched
 
-    started, quiet = time.monotonic(), as_json or crew.rank() > 0
+    started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_store(out)
-    if not resume and crew.rank() == 0:
+    if not resume and distributed.rank() == 0:
         check_unfinished(out)
     every = None if step is None else parse_duration(step)
     trained = load_run(run)
@@ -65,6 +65,6 @@ def hindcast(
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
     facts = {"out": str(out), "issues": issues, "times": leads, "points": points}
-    if as_json and crew.rank() == 0:
+    if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained, started))
     say(f"Wrote {out}: {issues} forecasts of {leads} times at {points} points.", quiet)

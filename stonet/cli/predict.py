@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stonet.cli.common import (
+from stonet.cli.options import (
     Json,
     MaybeData,
     Reading,
@@ -22,9 +22,9 @@ from stonet.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from stonet.field import Dataset, Field
-    from stonet.geometry import Points
-    from stonet.run import Run
+    from stonet.data.field import Dataset, Field
+    from stonet.data.geometry import Points
+    from stonet.training.trained_model import Run
 
 At = Annotated[
     list[str] | None,
@@ -50,12 +50,12 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Forecast what follows the data's last time, at its points or anywhere else."""
-    from stonet import crew
-    from stonet.console import counting_bar, print_json, say
-    from stonet.outputs import check_writable
-    from stonet.progress import watched
+    from stonet.cli.console import counting_bar, print_json, say
+    from stonet.io.write import check_writable
+    from stonet.system import distributed
+    from stonet.system.progress import watched
 
-    started, quiet = time.monotonic(), as_json or crew.rank() > 0
+    started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_writable(out)
     _check_shared(out)
     limit = _limit(memory)
@@ -67,14 +67,14 @@ def predict(
     with counting_bar("predicting", quiet, patience=2.0) as bar, watched(bar):
         frames, points = _write(trained, field, where, times, out, limit)
     facts = {"out": str(out), "points": points, "times": frames}
-    if as_json and crew.rank() == 0:
+    if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained, started))
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
 
 
 def _limit(memory: str | None) -> int | None:
     """The bytes that the program may take; reading keeps to a quarter of them."""
-    from stonet.sources.room import parse_size
+    from stonet.system.spill import parse_size
 
     if memory is None:
         return None
@@ -85,10 +85,10 @@ def _limit(memory: str | None) -> int | None:
 
 def _check_shared(out: Path) -> None:
     """Refuse a file that many processes cannot write together."""
-    from stonet import crew
     from stonet.errors import UsageError
+    from stonet.system import distributed
 
-    if crew.size() > 1 and out.suffix.lower() != ".zarr":
+    if distributed.size() > 1 and out.suffix.lower() != ".zarr":
         raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
 
 
@@ -108,8 +108,8 @@ def _write(
     limit: int | None,
 ) -> tuple[int, int]:
     """The forecast as a file, piece by piece where it can be. Tells how many times and points."""
-    from stonet.inference import forecast, forecast_to_file
-    from stonet.outputs import write
+    from stonet.inference.forecast import forecast, forecast_to_file
+    from stonet.io.write import write
 
     if out.suffix.lower() in (".zarr", ".nc"):
         return forecast_to_file(run, field, out, at, times, limit)
@@ -120,6 +120,6 @@ def _write(
 
 def sites(at: list[str] | None, run: Run) -> Points | None:
     """Points from 'a,b' pairs and CSV files, all in one."""
-    from stonet.sources.sites import parse_sites
+    from stonet.io.sites import parse_sites
 
     return parse_sites(at, run.nodes.kind) if at else None

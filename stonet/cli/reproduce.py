@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stonet.cli.common import Json, Settings
+from stonet.cli.options import Json, Settings
 from stonet.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from stonet.experiments.budgets import Effort
-    from stonet.experiments.cells import Cell, Result
+    from stonet.experiments.cell import Cell, Result
 
 WHAT = ("comparison", "inductive", "irregular", "ablation", "cost")
 RESULTS, SMOKE = Path("results"), Path("runs/smoke")
@@ -83,9 +83,9 @@ def _cells(
     quiet: bool,
 ) -> dict[str, list[Cell]]:
     """What must be known, by experiment; a wrong name is refused here."""
-    from stonet.console import say
+    from stonet.cli.console import say
     from stonet.experiments import EXPERIMENTS
-    from stonet.experiments.tasks import at_hand, check_task
+    from stonet.experiments.datasets import at_hand, check_task
 
     asked = _names(datasets)
     for name in asked:
@@ -111,11 +111,11 @@ def _run(
     cells: dict[str, list[Cell]], folder: Path, keep_stale: bool, jobs: int, as_json: bool
 ) -> None:
     """Compute, then tables and figures; the exit code is that of the first failure."""
-    from stonet.console import counting_bar, print_json, print_table, say, tidy_table
+    from stonet.cli.console import counting_bar, print_json, print_table, say, tidy_table
     from stonet.experiments import EXPERIMENTS
-    from stonet.experiments.engine import run, title
+    from stonet.experiments.runner import run, title
     from stonet.experiments.store import Store
-    from stonet.run import versions
+    from stonet.training.trained_model import versions
 
     started, store = time.monotonic(), Store(folder)
     with counting_bar("reproducing", as_json) as bar:
@@ -146,8 +146,8 @@ def _run(
 
 def _replay(path: Path, as_json: bool) -> None:
     """One cell again, with as many steps as then."""
-    from stonet.console import print_json, print_table, say, tidy_table
-    from stonet.experiments.engine import beside, repeat, title
+    from stonet.cli.console import print_json, print_table, say, tidy_table
+    from stonet.experiments.runner import beside, repeat, title
     from stonet.experiments.store import read_result
 
     before = read_result(path)
@@ -170,8 +170,8 @@ def _replay(path: Path, as_json: bool) -> None:
 
 def _page(folder: Path, as_json: bool) -> None:
     """docs/results.md and its figures, from what is kept."""
-    from stonet.console import print_json, say
-    from stonet.experiments.page import write_page
+    from stonet.cli.console import print_json, say
+    from stonet.experiments.report import write_page
 
     written = write_page(folder, Path("docs"))
     if as_json:

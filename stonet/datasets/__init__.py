@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stonet.config import ReadConfig
+from stonet.data.field import Dataset
 from stonet.datasets import (
     cloud,
     era5_bhutan,
@@ -22,10 +23,9 @@ from stonet.datasets import (
     wind,
 )
 from stonet.datasets.card import Card
-from stonet.datasets.files import Found, Watch, how_to_get, look_up, obtain
+from stonet.datasets.download import Found, Watch, how_to_get, look_up, obtain
 from stonet.errors import unknown_name
-from stonet.field import Dataset
-from stonet.sources import narrow, read_with
+from stonet.io.read import narrow, read_with
 
 
 @dataclass(frozen=True)

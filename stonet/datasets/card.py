@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stonet.field import Field
+from stonet.data.field import Field
 
 
 @dataclass(frozen=True)

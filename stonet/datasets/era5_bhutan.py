@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from stonet.config import ReadConfig
+from stonet.data.field import Dataset, Field
 from stonet.datasets.card import Card, File, labelled
-from stonet.datasets.files import obtain
+from stonet.datasets.download import obtain
 from stonet.errors import UsageError
-from stonet.field import Dataset, Field
-from stonet.sources import read_with
-from stonet.sources.room import Room
+from stonet.io.read import read_with
+from stonet.system.spill import Room
 
 FILES = {
     "10m_u_component_of_wind_2019.grib": "8763e7cb4a7acf152ade7543df2c8700"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stonet.config import ReadConfig
+from stonet.data.field import Dataset
 from stonet.datasets.card import Card, File, labelled
-from stonet.datasets.files import obtain
-from stonet.field import Dataset
-from stonet.sources import read_with
+from stonet.datasets.download import obtain
+from stonet.io.read import read_with
 
 UNITS = {"Tmax": "degF", "Tmin": "degF", "TDP": "degF", "Precip": "inch"}
 CARD = Card(

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from stonet.data.field import Dataset, Field
+from stonet.data.geometry import Points
+from stonet.data.splits import at_random
 from stonet.datasets.card import Card, File, labelled
-from stonet.datasets.files import Found, folders, how_to_get
+from stonet.datasets.download import Found, folders, how_to_get
 from stonet.errors import DataError
-from stonet.field import Dataset, Field
-from stonet.geometry import Points
-from stonet.protocols import at_random
 
 PLANTS, UNSEEN, SEED = 137, 29, 2022
 NAME = re.compile(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stonet.data.field import Dataset
 from stonet.datasets.weatherbench import make_card, open_weather
-from stonet.field import Dataset
 
 CARD = make_card("temperature", "Temperature at 2 m", "`t2m` (K)", 1, ("2m_temperature",))
 

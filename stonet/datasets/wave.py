@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from stonet.data.field import Dataset, Field
+from stonet.data.geometry import Points, morton_order
+from stonet.data.splits import spread_alike
 from stonet.datasets.card import Card
 from stonet.errors import DataError
-from stonet.field import Dataset, Field
-from stonet.geometry import Points, morton_order
-from stonet.protocols import spread_alike
 
 SIZE = 64  # interior nodes along each side
 STEP = 1_000_000  # dt in nanoseconds

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.config import ReadConfig
+from stonet.data.field import Dataset, Field, time_label
+from stonet.data.geometry import Points
+from stonet.data.splits import every_second
 from stonet.datasets.card import Card, File, labelled
-from stonet.datasets.files import obtain
+from stonet.datasets.download import obtain
 from stonet.errors import DataError
-from stonet.field import Dataset, Field, time_label
-from stonet.geometry import Points
-from stonet.protocols import every_second
-from stonet.sources import read_with
+from stonet.io.read import read_with
 
 YEARS = range(2010, 2019)
 PAST = HORIZON = 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stonet.data.field import Dataset
 from stonet.datasets.weatherbench import make_card, open_weather
-from stonet.field import Dataset
 
 CARD = make_card(
     "wind",

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stonet.comparison import Budget
 from stonet.config import Config
+from stonet.data.field import Dataset
+from stonet.evaluation.comparison import Budget
 from stonet.experiments import ablation, comparison, cost, inductive, irregular
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
-from stonet.field import Dataset
+from stonet.experiments.cell import Cell, Result, Scores
 
 
 class Experiment(Protocol):

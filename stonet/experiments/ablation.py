@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stonet.comparison import Budget, train
 from stonet.config import Config, load_config
+from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
+from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
+from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
-from stonet.experiments.scores import errors_of, in_short
-from stonet.field import Dataset
-from stonet.model import STONetwork
-from stonet.plots import MARKERS, PALETTE
+from stonet.experiments.error_summary import errors_of, in_short
+from stonet.models.stonet import STONetwork
+from stonet.plotting.figures import MARKERS, PALETTE
 
 NAME = "ablation"
 DEFAULT, SEED = "default", "train.seed"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stonet.comparison import Budget
 from stonet.config import load_config
 from stonet.errors import unknown_name
-from stonet.experiments.cells import Cell
-from stonet.experiments.tasks import PUBLISHED, SHORT, task_of
+from stonet.evaluation.comparison import Budget
+from stonet.experiments.cell import Cell
+from stonet.experiments.datasets import PUBLISHED, SHORT, task_of
 
 ON_FEW = {"ablation", "cost"}  # experiments with many settings, on the tasks `ablated`
 ONE_SEED = {"ablation", "cost", "inductive", "irregular"}

@@ -15,7 +15,7 @@ import numpy as np
 
 from stonet.experiments.ablation import CHANCE
 from stonet.experiments.markdown import DASH, percent
-from stonet.zoo import FLOORS, RIVALS
+from stonet.models.registry import FLOORS, RIVALS
 
 Line = dict[str, Any]
 Tables = dict[str, list[Line]]

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from stonet.comparison import Budget, train
 from stonet.config import Config
+from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
+from stonet.evaluation.comparison import Budget, train
+from stonet.evaluation.significance import paired_block_bootstrap
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
-from stonet.experiments.portraits import draw_all, draw_curves, draw_maps
-from stonet.experiments.scores import errors_of, hourly
-from stonet.field import Dataset
-from stonet.significance import paired_block_bootstrap
-from stonet.zoo import FLOORS, RIVALS
+from stonet.experiments.cell import Cell, Result, Scores
+from stonet.experiments.error_summary import errors_of, hourly
+from stonet.experiments.figures import draw_all, draw_curves, draw_maps
+from stonet.models.registry import FLOORS, RIVALS
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from stonet.comparison import Budget, train
 from stonet.config import Config
+from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
+from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
+from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
-from stonet.experiments.scores import errors_of, in_short
-from stonet.field import Dataset
-from stonet.machine import forget_peak, resident_mb
-from stonet.plots import PALETTE
+from stonet.experiments.error_summary import errors_of, in_short
+from stonet.plotting.figures import PALETTE
+from stonet.system.resources import forget_peak, resident_mb
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")

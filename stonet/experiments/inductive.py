@@ -17,19 +17,19 @@ import numpy as np
 from jaxtyping import Float64
 from matplotlib.axes import Axes
 
-from stonet.comparison import Budget, train
 from stonet.config import Config
+from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
+from stonet.evaluation.comparison import Budget, train
+from stonet.evaluation.interpolation import interpolate
+from stonet.evaluation.metrics import deviation
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
+from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, tested, variant
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
-from stonet.field import Dataset
-from stonet.interpolation import interpolate
-from stonet.metrics import deviation
-from stonet.plots import MARKERS, PALETTE
-from stonet.zoo import FLOORS
+from stonet.models.registry import FLOORS
+from stonet.plotting.figures import MARKERS, PALETTE
 
 NAME = "inductive"
 GOALS = {"deviation": 4.0, "gain": 10.0}  # percent: at most, at least

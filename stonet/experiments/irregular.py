@@ -21,16 +21,17 @@ from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from stonet.clock import HORIZON
-from stonet.comparison import Budget, Trained, train
 from stonet.config import Config
+from stonet.data.field import Dataset
+from stonet.data.time_spec import HORIZON
+from stonet.data.windows import in_batches
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation import BATCH, empty_statistics
+from stonet.evaluation.comparison import Budget, Trained, train
+from stonet.evaluation.scoring import BATCH, empty_statistics
 from stonet.experiments.budgets import Effort
-from stonet.experiments.cells import Cell, Result, Scores
+from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, variant
-from stonet.experiments.drawing import panels, save
-from stonet.experiments.gaps import (
+from stonet.experiments.corruption import (
     Between,
     Change,
     answer,
@@ -40,11 +41,10 @@ from stonet.experiments.gaps import (
     thinned,
     unchanged,
 )
-from stonet.experiments.tasks import task_of
-from stonet.field import Dataset
-from stonet.plots import PALETTE
-from stonet.windows import in_batches
-from stonet.zoo import FLOORS
+from stonet.experiments.datasets import task_of
+from stonet.experiments.drawing import panels, save
+from stonet.models.registry import FLOORS
+from stonet.plotting.figures import PALETTE
 
 NAME = "irregular"
 GOALS = {"labels": 5.0, "random": 10.0, "outage": 10.0}  # percent at most: half, a quarter lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stonet.experiments.tasks import task_of
+from stonet.experiments.datasets import task_of
 
 DASH = "-"
 MANY = 1000.0  # percent

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 
-from stonet.comparison import Trained
-from stonet.evaluation import Answer, answers, empty_statistics
-from stonet.experiments.cells import Scores
-from stonet.experiments.scores import Tally
-from stonet.interpolation import FRAMES, Method, fit_inverse_distance, fit_kriging
-from stonet.task import Task
-from stonet.windows import in_batches
+from stonet.data.windows import in_batches
+from stonet.evaluation.comparison import Trained
+from stonet.evaluation.interpolation import FRAMES, Method, fit_inverse_distance, fit_kriging
+from stonet.evaluation.scoring import Answer, answers, empty_statistics
+from stonet.experiments.cell import Scores
+from stonet.experiments.error_summary import Tally
+from stonet.training.task import Task
 
 RATIOS = (0.125, 0.25, 0.5, 0.75, 1.0)  # unseen/seen after one and the same training
 Index = Int64[np.ndarray, "_"]  # positions of points

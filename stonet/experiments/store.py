@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stonet.errors import UsageError
-from stonet.experiments.cells import Cell, Result
+from stonet.experiments.cell import Cell, Result
 
 LOCKS = ".locks"
 

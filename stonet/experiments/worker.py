@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from stonet.experiments.cells import Cell
-from stonet.experiments.engine import News, Outcome, Shelf, work
+from stonet.experiments.cell import Cell
+from stonet.experiments.runner import News, Outcome, Shelf, work
 from stonet.experiments.store import Store
 
 

@@ -1,0 +1,35 @@
+"""Data for the benchmarks: a smooth field that is carried around the globe, and its tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stonet.config import load_config
+from stonet.data.field import Dataset, Field
+from stonet.data.geometry import Points
+from stonet.training.task import Task
+
+HOUR = 3600 * 10**9
+WEATHER = ("network.latent=24", "graph.levels=3", "data.past=12", "data.horizon=12")
+WINDOWS = 2300  # of an epoch of the paper's weather task
+
+
+def globe(n: int, frames: int) -> Dataset:
+    """A few waves that travel eastwards, seen hourly at `n` random points."""
+    draw = np.random.default_rng(0)
+    z, longitude = draw.uniform(-1, 1, n), draw.uniform(-180, 180, n)
+    points = Points(np.stack([np.degrees(np.arcsin(z)), longitude], axis=1), "sphere")
+    times = np.arange(frames, dtype=np.int64) * HOUR + 1_600_000_000 * 10**9
+    x = points.embedded.astype(np.float32)
+    phase = (2 * np.pi / 24) * np.arange(frames, dtype=np.float32)[:, None]
+    values = np.zeros((frames, n), np.float32)
+    for _ in range(4):
+        wave, speed = draw.normal(size=3).astype(np.float32) * 3, draw.uniform(0.2, 1)
+        values += np.sin(x @ wave + np.float32(speed) * phase)
+    field = Field(values[..., None], times, points, ("wave",), units=("1",))
+    return Dataset((field,), "globe")
+
+
+def weather(n: int, *settings: str, frames: int = 400, preset: str = "default") -> Task:
+    """The paper's weather task: twelve hours in, twelve out, three levels, d = 24."""
+    return Task.of(globe(n, frames), load_config(preset, None, [*WEATHER, *settings]))

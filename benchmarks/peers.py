@@ -1,0 +1,181 @@
+"""The peers of the operators, on the same graph and with the same weights as ours.
+
+literal     the paper's formula: a d x d matrix for every edge
+nnconv      PyTorch Geometric's NNConv, which is that formula
+autograd    our own factorised sum, left to autograd instead of a backward written by hand
+gno         neuraloperator's integral transform; its kernel is a diagonal, and so is ours beside it
+pairs       the decoder's formula, one pair of times after another
+lags        the same, with one kernel for all pairs of times that lie equally far apart
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, pad
+
+from stonet.graph.neighbours import Neighbours
+from stonet.operators.branch import Links, RevisedBranch
+from stonet.operators.graph_kernel import GraphKernel
+
+Apply = Callable[[Tensor, Tensor], Tensor]  # values (frame node latent), inputs (frame node input)
+Kernel = tuple[Apply, list[Tensor]]  # and the weights whose gradients belong to the work
+
+
+def trained(module: nn.Module, but: str = "") -> list[Tensor]:
+    """The parameters, without empty ones and the one named `but`."""
+    return [p for name, p in module.named_parameters() if p.numel() and name != but]
+
+
+def our_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
+    """The operator as the network uses it."""
+    return lambda values, inputs: kernel(values, inputs, inputs, neighbours), trained(kernel)
+
+
+def literal_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
+    """kappa_ij for every edge, then the mean of kappa_ij v_j."""
+    target, source = neighbours.edges()
+
+    def apply(values: Tensor, inputs: Tensor) -> Tensor:
+        frames = []
+        for v, a in zip(values, inputs, strict=True):
+            hidden = gelu(kernel.target(a)[target] + kernel.source(a)[source])
+            kappa = hidden @ _last_layer(kernel) + kernel.bias.flatten()
+            kappa = kappa.unflatten(-1, kernel.bias.shape)
+            message = torch.einsum("ei,eio->eo", v[source], kappa)
+            summed = torch.zeros_like(v).index_add(0, target, message)
+            frames.append(summed / neighbours.count.clamp(min=1)[:, None])
+        return torch.stack(frames)
+
+    return apply, trained(kernel)
+
+
+def nnconv(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
+    """torch_geometric.nn.NNConv with our weights."""
+    module: Any = importlib.import_module("torch_geometric.nn")
+    target, source = neighbours.edges()
+    latent, width = kernel.bias.shape[0], kernel.target.weight.shape[1]
+    hidden = kernel.target.weight.shape[0]
+    first, last = nn.Linear(2 * width, hidden), nn.Linear(hidden, latent**2)
+    network = nn.Sequential(first, nn.GELU(), last)
+    layer = module.NNConv(latent, latent, network, aggr="mean", root_weight=False, bias=False)
+    layer.to(kernel.weight.dtype)
+    with torch.no_grad():
+        first.weight.copy_(torch.cat([kernel.target.weight, kernel.source.weight], dim=1))
+        first.bias.copy_(kernel.target.bias)
+        last.weight.copy_(_last_layer(kernel).T)
+        last.bias.copy_(kernel.bias.flatten())
+    edges = torch.stack([source, target])
+
+    def apply(values: Tensor, inputs: Tensor) -> Tensor:
+        return torch.stack(
+            [
+                layer(v, edges, torch.cat([a[target], a[source]], dim=-1))
+                for v, a in zip(values, inputs, strict=True)
+            ]
+        )
+
+    return apply, trained(layer)
+
+
+def autograd_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
+    """Padded blocks and the factorised sum, as ours, with everything kept for the way back."""
+
+    def apply(values: Tensor, inputs: Tensor) -> Tensor:
+        v = pad(values, (0, 0, 0, 1))
+        p, q = kernel.target(inputs), pad(kernel.source(inputs), (0, 0, 0, 1))
+        parts = []
+        for block in neighbours.blocks:
+            gathered = v[:, block.index]  # frame row degree latent
+            hidden = gelu(p[:, block.rows][:, :, None] + q[:, block.index])
+            outer = gathered.transpose(2, 3) @ hidden
+            parts.append(outer.flatten(2) @ kernel.weight + gathered.sum(2) @ kernel.bias)
+        rows = torch.cat([block.rows for block in neighbours.blocks])
+        summed = torch.cat(parts, dim=1)[:, torch.argsort(rows)]
+        return summed / neighbours.count.clamp(min=1)[:, None]
+
+    return apply, trained(kernel)
+
+
+def gno(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
+    """Neuraloperator's IntegralTransform, as it comes, with the weights of our diagonal kernel."""
+    module: Any = importlib.import_module("neuralop.layers.integral_transform")
+    target, source = neighbours.edges()
+    splits = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(target).cumsum(0)])
+    edges = {"neighbors_index": source, "neighbors_row_splits": splits}
+    width = kernel.target.weight.shape[1]
+    hidden, latent = kernel.weight.shape
+    layer = module.IntegralTransform(
+        channel_mlp_layers=[2 * width, hidden, latent], reduction="mean", use_torch_scatter=False
+    )
+    layer.to(kernel.weight.dtype)
+    first, last = layer.channel_mlp.fcs
+    with torch.no_grad():  # it sees the source first
+        first.weight.copy_(torch.cat([kernel.source.weight, kernel.target.weight], dim=1))
+        first.bias.copy_(kernel.target.bias)
+        last.weight.copy_(kernel.weight.T)
+        last.bias.copy_(kernel.bias)
+
+    def apply(values: Tensor, inputs: Tensor) -> Tensor:
+        return torch.stack(
+            [layer(y=a, neighbors=edges, x=a, f_y=v) for v, a in zip(values, inputs, strict=True)]
+        )
+
+    return apply, trained(layer)
+
+
+def _last_layer(kernel: GraphKernel) -> Tensor:
+    """From kappa's hidden layer to its d x d entries."""
+    latent = kernel.bias.shape[0]
+    return kernel.weight.unflatten(0, (latent, -1)).permute(1, 0, 2).flatten(1)
+
+
+class LiteralBranch:
+    """A matrix xi for every edge and pair of times, or (`shared`) for every edge and distinct lag.
+
+    The pairs of times that have one xi form a group; groups are summed one after another, each
+    with its own way back, since all of them do not fit into memory.
+    """
+
+    def __init__(self, branch: RevisedBranch, links: Links, lags: Tensor, shared: bool) -> None:
+        self.branch, self.links = branch, links
+        self.target, self.source = links.neighbours.edges()
+        self.features = _edge_features(links.neighbours)
+        self.future, self.past = torch.nonzero(torch.ones_like(lags[0])).T
+        self.lags = lags.flatten()
+        alike = self.lags if shared else torch.arange(len(self.lags))
+        self.groups = [torch.nonzero(alike == value)[:, 0] for value in torch.unique(alike)]
+        self.shape = lags.shape[1], len(links.own), branch.rank
+
+    def part(self, latent: Tensor, group: Tensor) -> Tensor:
+        """What the pairs of one group add to the sum: (batch future query rank)."""
+        branch = self.branch
+        size = branch.bias.shape
+        last = branch.weight.unflatten(0, (size[0], -1)).permute(1, 0, 2).flatten(1)
+        lag = self.lags[group[:1], None] / branch.horizon
+        xi = gelu(branch.place(self.features) + branch.lag(lag)) @ last + branch.bias.flatten()
+        seen = latent[:, self.past[group]][:, :, self.source]  # batch pair edge latent
+        message = torch.einsum("bpei,eio->bpeo", seen, xi.unflatten(-1, size))
+        whole = latent.new_zeros(len(latent), *self.shape)
+        by_pair = whole[:, : len(group)].index_add(2, self.target, message)
+        mean = self.links.neighbours.count.clamp(min=1)[:, None]
+        return whole.index_add(1, self.future[group], by_pair) / mean
+
+    def sample(self, most: int) -> list[Tensor]:
+        """At most so many groups, evenly spread."""
+        if len(self.groups) <= most:
+            return self.groups
+        chosen = torch.linspace(0, len(self.groups) - 1, most).round().long().tolist()
+        return [self.groups[number] for number in chosen]
+
+
+def _edge_features(neighbours: Neighbours) -> Tensor:
+    """Of every edge, in the order of `neighbours.edges()`."""
+    real = [b.index < neighbours.num_sources for b in neighbours.blocks]
+    owner = [b.rows[:, None].expand_as(r)[r] for b, r in zip(neighbours.blocks, real, strict=True)]
+    features = [b.features[r] for b, r in zip(neighbours.blocks, real, strict=True)]
+    return torch.cat(features)[torch.argsort(torch.cat(owner), stable=True)]

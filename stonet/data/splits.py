@@ -1,0 +1,142 @@
+"""Protocols: who is trained on what, as plain functions of sizes, places and a seed.
+
+Times are cut in their order. Points are held out for the inductive experiments. Labels are dropped
+for the irregular ones, inputs hidden for those with missing data. All draws are made once and
+depend on their seed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from stonet.data.field import Dataset
+from stonet.data.geometry import Points, curve_order
+from stonet.errors import DataError, UsageError
+
+Index = Int64[np.ndarray, "_"]  # positions of points
+Hidden = Bool[np.ndarray, "time node"]
+
+
+def chronological(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
+    """Consecutive (start, stop) for training, validation and test.
+
+    Example:
+        >>> chronological((0.7, 0.1, 0.2), 3286)  # the paper's weather windows: 2300, 329, 657
+        [(0, 2300), (2300, 2629), (2629, 3286)]
+    """
+    ends = np.rint(np.cumsum((0.0, *shares)) * length).astype(int).tolist()
+    return list(pairwise(ends))
+
+
+def spread_alike(order: Index, unseen: int) -> tuple[Index, Index]:
+    """Seen and unseen ones, every so many-th along `order`, a curve that fills their region.
+
+    So both kinds lie alike, and an error that differs between them is not the luck of the draw.
+    """
+    held_out = np.diff(np.arange(len(order) + 1) * unseen // len(order)) > 0
+    return order[~held_out], order[held_out]
+
+
+def at_random(count: int, unseen: int, seed: int) -> Index:
+    """`unseen` of `count` points, such as 29 of Solar's 137."""
+    _check_unseen(unseen, count)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:unseen])
+
+
+def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index, Index]:
+    """A coarser grid to train on, and some of the nodes between to be held out.
+
+    The paper's weather grid of 32 x 64 gives 16 x 32 = 512 and leaves 1536 to choose from.
+    """
+    number = np.arange(rows * columns).reshape(rows, columns)
+    seen = number[::2, ::2].ravel()
+    others = np.setdiff1d(number, seen)
+    _check_unseen(unseen, len(others) + 1)
+    return seen, np.sort(np.random.default_rng(seed).permutation(others)[:unseen])
+
+
+def hold_out(dataset: Dataset, share: float | None) -> Dataset:
+    """The data set with this share of its points unseen; None leaves its own choice."""
+    if share is None:
+        return dataset
+    count = len(dataset.points)
+    unseen = round(share * count)
+    if share and not 0 < unseen < count:
+        raise UsageError(
+            f"data.unseen = {share:g} of {count} points leaves none to hold out or none to train."
+        )
+    _, chosen = spread_alike(curve_order(dataset.points), unseen)
+    return replace(dataset, unseen=tuple(np.sort(chosen).tolist()))
+
+
+def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
+    """Only so many unseen points that unseen/seen is `ratio`; the others are left out."""
+    seen, unseen = dataset.seen, np.asarray(dataset.unseen, dtype=np.int64)
+    count = round(ratio * len(seen))
+    if not 0 < count <= len(unseen):
+        raise UsageError(
+            f"A ratio of {ratio:g} asks for {count} unseen points beside {len(seen)} seen ones; "
+            f"'{dataset.name}' has {len(unseen)}."
+        )
+    chosen = np.sort(np.random.default_rng(seed).permutation(unseen)[:count])
+    kept = dataset.take(np.concatenate([seen, chosen]))
+    return replace(kept, unseen=tuple(range(len(seen), len(seen) + count)))
+
+
+def kept_labels(
+    windows: int, horizon: int, kept: int, seed: int
+) -> Bool[np.ndarray, "window future"]:
+    """The irregular protocol: in each window `kept` of the target times, drawn once."""
+    if not 1 <= kept <= horizon:
+        raise UsageError(f"data.labels = {kept}; expected 1 to {horizon}, the horizon.")
+    rank = np.random.default_rng((seed, 77)).random((windows, horizon)).argsort(1).argsort(1)
+    return rank < kept
+
+
+def hidden_at_random(times: int, nodes: int, share: float, seed: int) -> Hidden:
+    """Single values are lost, each by itself."""
+    _check_share(share)
+    return np.random.default_rng(seed).random((times, nodes)) < share
+
+
+def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: int) -> Hidden:
+    """Sensors fail for `length` frames in a row; `share` of all values is lost.
+
+    Every sensor's time is cut into stretches of that length, at its own phase.
+    """
+    _check_share(share)
+    generator = np.random.default_rng(seed)
+    phase = generator.integers(length, size=nodes)
+    stretch = (np.arange(times)[:, None] + phase) // length
+    fails = generator.random((times // length + 2, nodes)) < share
+    return np.take_along_axis(fails, stretch, axis=0)
+
+
+def hidden_by_block(points: Points, times: int, share: float, length: int, seed: int) -> Hidden:
+    """A whole region is silent at a time: the `share` of sensors nearest to some sensor.
+
+    Every `length` frames another region.
+    """
+    _check_share(share)
+    generator = np.random.default_rng(seed)
+    lost = round(share * len(points))
+    hidden = np.zeros((times, len(points)), dtype=bool)
+    for start in range(0, times, length):
+        centre = points.embedded[generator.integers(len(points))]
+        near = np.argsort(points.geometry.distance(points.embedded, centre), kind="stable")[:lost]
+        hidden[start : start + length, near] = True
+    return hidden
+
+
+def _check_unseen(unseen: int, count: int) -> None:
+    if not 0 <= unseen < count:
+        raise DataError(f"{unseen} unseen points of {count}; at least one must be left to train.")
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share < 1:
+        raise UsageError(f"A share of {share:g} to hide; expected 0 to less than 1.")

@@ -1,0 +1,146 @@
+"""The halo of some nodes: all others that their forecast depends on, found by walking back.
+
+A forecast at a few nodes needs only the edges that lead there. They are taken from the graph of all
+nodes, never found anew, so that a part of the nodes gives the very forecast that all of them give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int32, Int64
+
+from stonet.data.geometry import Points
+from stonet.graph.multipole import MultipoleGraph, Radii
+from stonet.graph.neighbours import Describe, Neighbours, edges_within, neighbours_of
+
+Nodes = Int64[np.ndarray, " _"]  # positions among all nodes
+Some = Bool[np.ndarray, " _"]  # of all nodes
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Edges among all nodes, by target."""
+
+    start: Int64[np.ndarray, " all_and_one"]
+    source: Int32[np.ndarray, " edge"]
+    radius: float
+
+    def of(self, targets: Some) -> tuple[Nodes, Nodes]:
+        """(target, source) of the edges that lead to these."""
+        chosen = np.flatnonzero(targets)
+        first, count = self.start[chosen], np.diff(self.start)[chosen]
+        offset = np.repeat(first - np.cumsum(count) + count, count)
+        return np.repeat(chosen, count), self.source[offset + np.arange(len(offset))].astype(
+            np.int64
+        )
+
+
+@dataclass(frozen=True)
+class Web:
+    """Who sees whom among all nodes: in the encoder, in the decoder and in the base."""
+
+    nodes: Points
+    level: Nodes
+    within: tuple[Edges, ...]
+    up: tuple[Edges, ...]
+    down: tuple[Edges, ...]
+    decoder: Edges
+    near: Int32[np.ndarray, "all near"] | None  # what a node's stencil reads
+    isolated: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some nodes (`core` of them first, then their halo) and the edges that the core needs."""
+
+    nodes: Nodes
+    points: Points
+    core: Points
+    multipole: MultipoleGraph
+    decoder: Neighbours
+    near: Int64[np.ndarray, "core near"] | None
+
+
+def weave(
+    nodes: Points, level: Nodes, radii: Radii, near: Int64[np.ndarray, "all near"] | None
+) -> Web:
+    """All edges among the nodes, without what the kernels see of them."""
+    members = [np.flatnonzero(level == number) for number in range(len(radii.within))]
+    isolated = 0
+
+    def connect(target: Nodes, source: Nodes, radius: float) -> Edges:
+        nonlocal isolated
+        if not len(target) or not len(source):
+            return Edges(np.zeros(len(nodes) + 1, np.int64), np.zeros(0, np.int32), radius)
+        a, b, empty = edges_within(nodes.take(target), nodes.take(source), radius)
+        isolated += empty
+        a, b = target[a], source[b]
+        start = np.concatenate([[0], np.cumsum(np.bincount(a, minlength=len(nodes)))])
+        order = np.argsort(a, kind="stable")
+        return Edges(start.astype(np.int64), b[order].astype(np.int32), radius)
+
+    every = np.arange(len(nodes))
+    between = list(zip(members, members[1:], radii.between, strict=False))
+    return Web(
+        nodes,
+        level,
+        tuple(connect(m, m, r) for m, r in zip(members, radii.within, strict=True)),
+        tuple(connect(coarse, fine, r) for fine, coarse, r in between),
+        tuple(connect(fine, coarse, r) for fine, coarse, r in between),
+        connect(every, every, radii.decoder),
+        None if near is None else near.astype(np.int32),
+        isolated,
+    )
+
+
+def cut_out(web: Web, core: Nodes, layers: int, encoder: Describe, decoder: Describe) -> Part:
+    """The part of the web that the forecast and the reconstruction at the core depend on."""
+    need = np.zeros(len(web.nodes), bool)
+    need[core] = True
+    asked = need.copy()
+    need[web.decoder.of(asked)[1]] = True
+    targets: dict[Edges, Some] = {}
+    for _ in range(layers):  # from the last layer to the first, which needs most
+        for edges in (*web.down, *reversed(web.up), *web.within):
+            targets[edges] = need.copy()
+            need[edges.of(need)[1]] = True
+    if web.near is not None:
+        need[web.near[core]] = True
+    need[core] = False
+    nodes = np.concatenate([core, np.flatnonzero(need)])
+    points, place = web.nodes.take(nodes), np.full(len(web.nodes), -1)
+    place[nodes] = np.arange(len(nodes))
+    level = web.level[nodes]
+    members = [np.flatnonzero(level == number) for number in range(len(web.within))]
+    rank = np.empty_like(nodes)
+    for member in members:
+        rank[member] = np.arange(len(member))
+
+    def connect(edges: Edges, to: int, of: int) -> Neighbours:
+        target, source = edges.of(targets[edges])
+        if not len(target):
+            return Neighbours((), torch.zeros(len(members[to])), len(members[of]), 0)
+        ends = points.take(members[to]), points.take(members[of])
+        local = rank[place[target]], rank[place[source]]
+        return neighbours_of(*ends, *local, edges.radius, encoder)
+
+    order = np.concatenate(members)
+    target, source = web.decoder.of(asked)
+    middle = points.take(np.arange(len(core)))
+    return Part(
+        nodes,
+        points,
+        middle,
+        MultipoleGraph(
+            members=tuple(torch.from_numpy(member) for member in members),
+            within=tuple(connect(e, n, n) for n, e in enumerate(web.within)),
+            up=tuple(connect(e, n + 1, n) for n, e in enumerate(web.up)),
+            down=tuple(connect(e, n, n + 1) for n, e in enumerate(web.down)),
+            restore=torch.from_numpy(np.argsort(order)),
+        ),
+        neighbours_of(middle, points, place[target], place[source], web.decoder.radius, decoder),
+        None if web.near is None else place[web.near[core]],
+    )

@@ -1,0 +1,219 @@
+"""Who is near whom: epsilon-balls by a k-d tree, kept as degree-sorted padded blocks.
+
+Padding points at one extra, always empty source row, so no operator needs to know of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, Int64
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from stonet.data.geometry import Points
+
+BLOCK = 256  # targets in a block: small enough for the cache, large enough for the GEMM
+FEW = 48  # targets that a block has at least, even if their degrees differ
+ALIKE = 1.1  # largest degree of a larger block, over its smallest
+SLACK = 1e-12  # relative; d(x, y) <= radius is inclusive, as in the paper
+Describe = Literal["nothing", "offset", "sharp"]  # what the kernels see of an edge
+
+
+@dataclass(frozen=True)
+class Block:
+    """Targets of similar degree with their neighbours."""
+
+    rows: Int[Tensor, " row"]  # positions among the targets
+    index: Int[Tensor, "row degree"]  # sources; padding = number of sources
+    features: Float[Tensor, "row degree feature"]  # of each edge; zero where padded
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+        return Block(self.rows.to(device), self.index.to(device), self.features.to(device, dtype))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """N(x) for every target x: which sources lie within the radius."""
+
+    blocks: tuple[Block, ...]
+    count: Float[Tensor, " target"]  # |N(x)|
+    num_sources: int
+    isolated: int  # targets with an empty ball, given their nearest source instead
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Neighbours:
+        blocks = tuple(block.to(device, dtype) for block in self.blocks)
+        return Neighbours(blocks, self.count.to(device, dtype), self.num_sources, self.isolated)
+
+    def edges(self) -> tuple[Int[Tensor, " edge"], Int[Tensor, " edge"]]:
+        """(target, source) of every edge, by target: the plain list that tests and peers read."""
+        none = [torch.zeros(0, dtype=torch.int64, device=self.count.device)]
+        targets = [b.rows[:, None].expand_as(b.index).flatten() for b in self.blocks]
+        sources = [b.index.flatten() for b in self.blocks]
+        target, source = torch.cat(none + targets), torch.cat(none + sources)
+        real = source < self.num_sources
+        target, source = target[real], source[real]
+        order = torch.argsort(target, stable=True)
+        return target[order], source[order]
+
+
+def within_radius(
+    targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
+) -> Neighbours:
+    """All sources with d(x, x_j) <= radius for each target x; the nearest one if there is none."""
+    target, source, isolated = edges_within(targets, sources, radius)
+    return neighbours_of(targets, sources, target, source, radius, describe, isolated)
+
+
+def edges_within(
+    targets: Points, sources: Points, radius: float
+) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"], int]:
+    """(target, source) of every edge, and how many targets only had their nearest source."""
+    target, source = pairs_within(targets, sources, radius)
+    empty = np.flatnonzero(np.bincount(target, minlength=len(targets)) == 0)
+    if len(empty):
+        _, nearest = cKDTree(sources.embedded).query(targets.embedded[empty])
+        target = np.concatenate([target, empty])
+        source = np.concatenate([source, nearest])
+    return target, source, len(empty)
+
+
+def neighbours_of(
+    targets: Points,
+    sources: Points,
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    radius: float,
+    describe: Describe,
+    isolated: int = 0,
+) -> Neighbours:
+    """These edges, described and in blocks."""
+    order = np.argsort(target, kind="stable")
+    edges = target[order], source[order]
+    degree = np.bincount(target, minlength=len(targets))
+    described = edge_features(targets, sources, *edges, radius, describe)
+    blocks = _blocks(*edges, described, degree, len(sources))
+    return Neighbours(blocks, torch.from_numpy(degree).float(), len(sources), isolated)
+
+
+def pairs_within(
+    targets: Points, sources: Points, radius: float
+) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"]]:
+    """(target, source) of all pairs within the radius, inclusive."""
+    geometry = targets.geometry
+    reach = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # a little wide; the exact test follows
+    near = cKDTree(sources.embedded).query_ball_point(targets.embedded, reach, return_sorted=True)
+    lengths = np.fromiter((len(row) for row in near), np.int64, len(near))
+    target = np.repeat(np.arange(len(targets)), lengths)
+    source = np.concatenate([np.asarray(row, dtype=np.int64) for row in near]).astype(np.int64)
+    exact = geometry.distance(targets.embedded[target], sources.embedded[source])
+    keep = exact <= radius * (1 + SLACK)
+    return target[keep], source[keep]
+
+
+def edge_features(
+    targets: Points,
+    sources: Points,
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    radius: float,
+    describe: Describe,
+) -> Float64[np.ndarray, "edge feature"]:
+    """What the kernels see of each edge.
+
+    "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance and
+    its square, and whether x_j is x itself. Lengths are in radii, whatever unit the data have.
+    """
+    geometry = targets.geometry
+    x, y = targets.embedded[target], sources.embedded[source]
+    if describe != "sharp":
+        return (x - y) / radius if describe == "offset" else np.zeros((len(target), 0))
+    distance = geometry.distance(x, y)[:, None] / radius
+    offset = geometry.offset(x, y) / radius
+    return np.concatenate([offset, distance, distance**2, same_place(distance)], axis=1)
+
+
+def edge_width(describe: Describe, dimension: int) -> int:
+    """How many features an edge has."""
+    return {"nothing": 0, "offset": dimension, "sharp": 5}[describe]
+
+
+def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """1 where two points are one (no more apart than rounding), else 0."""
+    return (distance <= 1e-9).astype(np.float64)
+
+
+def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
+    """For every query the node that lies in the same place, or the number of nodes.
+
+    The nodes themselves are each their own, even where two of them share a place.
+    """
+    if queries == nodes:
+        return np.arange(len(nodes))
+    distance, index = cKDTree(nodes.embedded).query(queries.embedded)
+    return np.where(same_place(np.asarray(distance)) > 0, index, len(nodes)).astype(np.int64)
+
+
+def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
+    """The smallest radius that gives the targets `degree` sources on average."""
+    wanted = math.ceil(min(degree, len(sources)) * len(targets))
+    chord = _chord_for_pairs(cKDTree(targets.embedded), cKDTree(sources.embedded), wanted)
+    low, high = 0.0, _extent(targets, sources)
+    for _ in range(60):  # the chord as a radius; bisection to the last bit that matters
+        middle = (low + high) / 2
+        low, high = (low, middle) if targets.geometry.chord(middle) >= chord else (middle, high)
+    return max(high, 1e-12)
+
+
+def _chord_for_pairs(targets: cKDTree, sources: cKDTree, wanted: int) -> float:
+    """The smallest straight distance that so many pairs keep."""
+    each = min(sources.n, -(-wanted // targets.n))
+    distance = np.asarray(sources.query(targets.data, k=[each])[0])
+    low, high, middle = 0.0, float(distance.max()), float(np.median(distance))
+    for _ in range(60):  # close in until the pairs can be listed
+        count = int(targets.count_neighbors(sources, middle))
+        low, high = (low, middle) if count >= wanted else (middle, high)
+        if wanted <= count <= 2 * wanted:
+            break
+        middle = (low + high) / 2
+    near = targets.sparse_distance_matrix(sources, high * (1 + 1e-9), output_type="ndarray")["v"]
+    return float(np.partition(near, wanted - 1)[wanted - 1])
+
+
+def _extent(targets: Points, sources: Points) -> float:
+    if np.isfinite(targets.geometry.diameter):
+        return targets.geometry.diameter
+    both = np.concatenate([targets.embedded, sources.embedded])
+    return float(np.linalg.norm(np.ptp(both, axis=0))) * (1 + 1e-9)
+
+
+def _blocks(
+    target: Int64[np.ndarray, " edge"],
+    source: Int64[np.ndarray, " edge"],
+    features: Float64[np.ndarray, "edge feature"],
+    degree: Int64[np.ndarray, " target"],
+    num_sources: int,
+) -> tuple[Block, ...]:
+    """Targets sorted by degree, cut into blocks, each padded to its own largest degree."""
+    start = np.concatenate([[0], np.cumsum(degree)])
+    by_degree = np.argsort(degree, kind="stable")
+    blocks, first = [], int((degree == 0).sum())
+    few = FEW if len(degree) > BLOCK else BLOCK  # of few points, more blocks would cost more
+    while first < len(degree):
+        rows = by_degree[first : first + BLOCK]
+        alike = np.searchsorted(degree[rows], ALIKE * degree[rows[0]], side="right")
+        rows = rows[: max(int(alike), few)]
+        first += len(rows)
+        column = np.arange(degree[rows].max())
+        slot = start[rows][:, None] + column
+        real = column < degree[rows][:, None]
+        slot = np.where(real, slot, 0)
+        index = np.where(real, source[slot], num_sources)
+        described = np.where(real[..., None], features[slot], 0.0)
+        parts = [torch.from_numpy(part) for part in (rows, index, described)]
+        blocks.append(Block(parts[0], parts[1], parts[2].float()))
+    return tuple(blocks)

@@ -1,0 +1,147 @@
+"""Tables that are no text: pandas, polars and arrow in memory, and Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stonet.errors import DataError, ResourceError, UsageError
+from stonet.io.tables.columns import Table, check_names, find, find_time, stem_of
+from stonet.system.spill import memory_budget, size_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BLOCK = 2**18  # rows
+SAMPLE = 100  # rows
+TIMELIKE = ("time", "date")  # how the names of arrow's types begin
+
+
+class Frame(Table):
+    """A table in memory."""
+
+    row = "row"
+    decimal = "."
+    preamble = None
+    path = None
+
+    def __init__(self, source: Any, origin: str) -> None:
+        import pandas as pd
+
+        frame = source.to_pandas() if hasattr(source, "to_pandas") else source
+        if not isinstance(frame, pd.DataFrame) or frame.columns.nlevels > 1:
+            raise DataError(f"{origin} is no table of one level of columns.")
+        if any(frame.index.names) or isinstance(frame.index, (pd.DatetimeIndex, pd.PeriodIndex)):
+            told = [name or "time" for name in frame.index.names]
+            frame = frame.reset_index(names=told, allow_duplicates=True)
+        self.origin = origin
+        self.title = str(frame.columns.name) if frame.columns.name else "value"
+        self.names = tuple(str(name) for name in frame.columns)
+        check_names(self.names, origin)
+        self.frame = frame.set_axis(list(self.names), axis=1).reset_index(drop=True)
+        self.sample = _as_text(self.frame.iloc[:SAMPLE])
+
+    def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The used columns, block by block, indexed by the row's position."""
+        for start in range(0, len(self.frame), BLOCK):
+            yield _plain(self.frame.iloc[start : start + BLOCK][list(used)])
+
+
+class Parquet(Table):
+    """A Parquet file; its metadata is checked before anything is read."""
+
+    path: Path
+
+    row = "row"
+    decimal = "."
+    preamble = None
+
+    def __init__(self, path: Path) -> None:
+        pq = _pyarrow(path)
+        self.path, self.origin, self.title = path, str(path), stem_of(path)
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            flat = [field for field in schema if field.type.num_fields == 0]
+            self.stored = {field.name: field.name for field in flat}
+            check_names(schema.names, str(path))
+            nameless = [
+                field.name
+                for field in flat
+                if field.name.startswith("__index_level_") and str(field.type)[:4] in TIMELIKE
+            ]
+            if nameless and not find_time(schema.names, None):  # an index of times
+                self.stored["time"] = self.stored.pop(nameless[0])
+            self.names = tuple(self.stored)
+            self._check_size(file.metadata, self.names)
+            batches = file.iter_batches(SAMPLE, columns=list(self.stored.values()))
+            self.sample = _as_text(self._renamed(next(batches, None)))
+
+    def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The used columns, block by block, indexed by the row's position."""
+        import pandas as pd
+
+        pq = _pyarrow(self.path)
+        start = 0
+        with pq.ParquetFile(self.path) as file:
+            self._check_size(file.metadata, used)
+            stored = [self.stored[name] for name in used]
+            for batch in file.iter_batches(BLOCK, columns=stored):
+                frame = self._renamed(batch)[list(used)]
+                frame.index = pd.RangeIndex(start, start + len(frame))
+                start += len(frame)
+                yield _plain(frame)
+
+    def _renamed(self, batch: Any) -> pd.DataFrame:
+        import pandas as pd
+        import pyarrow as pa
+
+        if batch is None:
+            return pd.DataFrame({name: [] for name in self.names}, dtype=object)
+        frame = pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
+        return frame.rename(columns={stored: name for name, stored in self.stored.items()})
+
+    def _check_size(self, metadata: Any, used: Sequence[str]) -> None:
+        """Rows that would not fit, or row groups that unpack to more than memory, are refused."""
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        largest = max((group.total_byte_size for group in groups), default=0)
+        kept = metadata.num_rows * (20 + 4 * len(used))
+        for size, what in ((largest, "a row group unpacks to"), (kept, "its rows take")):
+            if size > memory_budget():
+                raise ResourceError(
+                    f"'{self.path}': {what} {size_label(size)}, more than the memory budget "
+                    f"({size_label(memory_budget())}, see STONET_MEMORY). Choose --variables, or "
+                    "write it again in smaller files and row groups."
+                )
+
+
+def _pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UsageError(
+            f"'{path}' is a Parquet file, which needs pyarrow: pip install 'stonet[io]'."
+        ) from None
+    return pq
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as what they stand for; bytes and decimals as text."""
+    import pandas as pd
+
+    changed = {}
+    for name in frame.columns:
+        column = frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            column = column.astype(column.cat.categories.dtype)
+            changed[name] = column
+        if column.dtype == object and find([str(name)], "time"):
+            first = next(iter(column.dropna()), None)
+            if hasattr(first, "year"):  # dates and datetimes, as objects
+                zone = getattr(first, "tzinfo", None)
+                changed[name] = pd.to_datetime(column, utc=zone is not None)
+    return frame.assign(**changed) if changed else frame
+
+
+def _as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.astype(object).where(frame.notna(), None).map(lambda v: v if v is None else str(v))

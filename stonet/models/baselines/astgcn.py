@@ -1,0 +1,115 @@
+r"""ASTGCN: "Attention Based Spatial-Temporal Graph Convolutional Networks for Traffic Flow ...".
+
+S. Guo, Y. Lin, N. Feng, C. Song, H. Wan, 2019. Blocks as in MSTGCN, in which a sample says itself
+which steps and which nodes matter:
+
+    E = softmax(V_e sig((X' U_1) U_2 (U_3 X) + b_e)),   X^ = X E                     over steps
+    S = softmax(V_s sig((X^ W_1) W_2 (W_3 X^)' + b_s))                               over nodes
+    g_t = ReLU(sum_{k<K} (T_k(L~) . S) x_t Theta_k + b)
+
+where . is element by element, and each softmax sums to 1 over what is then summed up.
+
+Deviations: those of MSTGCN; one block of 64 features (the paper: two). As in the authors' code, the
+steps' attention acts through S only. S is taken times N, so that attention which prefers no node is
+MSTGCN; otherwise g begins 1/N times too small, and little is learned through it.
+
+V_s and b_s have N² entries each and S is N x N for every sample: V_s sig(...) alone costs N³
+multiplications for a sample, 0.13 billion for 512 nodes and 8.6 billion for 2048. T_k . S is as
+sparse as T_k, but a product with dense matrices is no slower than one edge by edge.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from stonet.config import Config
+from stonet.data.geometry import Points
+from stonet.data.time_spec import Clock
+from stonet.models.baselines.base import GridForecaster, Inputs, dense
+from stonet.models.baselines.convolutional import ConvBlock, States, by_node, strides, unpacked
+from stonet.models.baselines.graph_filters import adjacency, plain_laplacian
+from stonet.models.forecaster import Lesson
+
+Filters = Float[Tensor, "order target source"]  # T_0, T_1, ... of the scaled Laplacian, dense
+
+
+class Attention(nn.Module):
+    """N S of each sample, from its states at all nodes and steps."""
+
+    def __init__(self, nodes: int, steps: int, features: int) -> None:
+        super().__init__()
+        self.u1, self.u2, self.u3 = weight(nodes), weight(features, nodes), weight(features)
+        self.ve, self.be = weight(steps, steps), weight(steps, steps)
+        self.w1, self.w2, self.w3 = weight(steps), weight(features, steps), weight(features)
+        self.vs, self.bs = weight(nodes, nodes), weight(nodes, nodes)
+
+    def forward(self, x: States) -> Float[Tensor, "target batch source"]:
+        x = torch.einsum("nbtf,bts->nbsf", x, self.over_steps(x))
+        left = torch.einsum("nbtf,t->nbf", x, self.w1) @ self.w2  # node batch time
+        scores = torch.einsum("nbt,mbt->nbm", left, x @ self.w3) + self.bs[:, None]
+        mixed = self.vs @ torch.sigmoid(scores).flatten(1)  # all samples in one product
+        return len(x) * torch.softmax(mixed.view(scores.shape), dim=2)
+
+    def over_steps(self, x: States) -> Float[Tensor, "batch source target"]:
+        """E: how much of each step goes into which."""
+        left = torch.einsum("nbtf,n->btf", x, self.u1) @ self.u2  # batch time node
+        scores = torch.einsum("btn,nbs->bts", left, x @ self.u3) + self.be
+        return torch.softmax(self.ve @ torch.sigmoid(scores), dim=1)
+
+
+class ASTGCN(GridForecaster):
+    """Chebyshev filters under attention; K = 3, one block of 64 features."""
+
+    lr = 1e-2
+    understands = frozenset({"order"})
+    inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
+
+    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+        super().__init__(config, clock, channels, nodes)
+        hidden, blocks = self.rival.hidden or 64, self.rival.layers or 1
+        self.order = self.rival.order or 3
+        inputs, steps = channels + self.extra, self.clock.past
+        self.attentions, self.blocks = nn.ModuleList(), nn.ModuleList()
+        for stride in strides(self.clock.past, blocks):
+            self.attentions.append(Attention(len(nodes), steps, inputs))
+            self.blocks.append(ConvBlock(inputs, hidden, self.order, stride))
+            inputs, steps = hidden, (steps - 1) // stride + 1
+        self.readout = dense(steps * hidden, self.clock.horizon * channels)
+        if self.base is not None:
+            nn.init.zeros_(self.readout.weight)  # training starts from the base
+
+    def operators(self, nodes: Points) -> Filters:
+        scaled = plain_laplacian(adjacency(nodes, self.near)).toarray()
+        filters = [torch.eye(len(nodes), dtype=torch.float64), torch.from_numpy(scaled)]
+        while len(filters) < self.order:
+            filters.append(2 * filters[1] @ filters[-1] - filters[-2])
+        return torch.stack(filters[: self.order]).to(*self._where)
+
+    def roll(
+        self, inputs: Inputs, operators: Filters, lesson: Lesson | None
+    ) -> Float[Tensor, "batch future node channel"]:
+        x = by_node(inputs)
+        for attention, block in zip(self.attentions, self.blocks, strict=True):
+            x = block(x, filtered(x, operators, attention(x)))
+        return unpacked(self.readout(x.flatten(2)), self.channels)
+
+
+def filtered(
+    x: States, filters: Filters, attention: Float[Tensor, "target batch source"]
+) -> list[States]:
+    """(T_k . S) x for every k, each sample with its own S."""
+    own = attention.diagonal(dim1=0, dim2=2).T[..., None, None]  # node batch 1 1: T_0 is I
+    sources = x.transpose(0, 1).flatten(2)  # batch node window
+    others = [
+        ((t[:, None] * attention).transpose(0, 1) @ sources).transpose(0, 1).reshape(x.shape)
+        for t in filters[1:]
+    ]
+    return [own * x, *others]
+
+
+def weight(*shape: int) -> nn.Parameter:
+    """Xavier's; a vector counts as a matrix of one column."""
+    drawn = torch.empty(shape if len(shape) > 1 else (*shape, 1))
+    return nn.Parameter(nn.init.xavier_uniform_(drawn).view(shape))

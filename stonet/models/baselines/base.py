@@ -1,0 +1,223 @@
+"""What the published rivals share: nodes on a graph, regular steps in, the trained steps out.
+
+They know neither gaps, nor other times, nor other places. So that they can be asked the same
+questions as STONet: gaps in the past are filled in time and from neighbours, times between the
+steps are interpolated, and a place that is no node gets the mean of its nearest nodes' forecasts.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.spatial import cKDTree
+from torch import Tensor, nn
+
+from stonet.config import Config
+from stonet.data.geometry import Points
+from stonet.data.resampling import between_leads, on_regular_lags
+from stonet.data.time_spec import Clock
+from stonet.data.windows import Batch, Windows
+from stonet.errors import UsageError
+from stonet.graph.neighbours import own_nodes
+from stonet.linear.fit import fit_linear
+from stonet.linear.local_polynomials import Stencil, make_stencil
+from stonet.linear.regression import LinearBase, Look
+from stonet.models.baselines.graph_filters import Operator, adjacency, random_walk
+from stonet.models.forecaster import Forecaster, Lesson, Output, Scene
+from stonet.system.devices import in_float32, sent
+
+LEAST, MOST, SHARE = 5, 25, 14  # neighbours: 1 in 14 points, 25 as in the papers' harness at most
+PAST = 12  # steps in, as in the papers; a longer past costs a rival more than it gives
+NEAR = 4  # nodes whose forecasts are averaged where a query is no node
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A rival's own operators, and the mean over neighbours that fills silent nodes."""
+
+    own: Any
+    mean: Operator
+
+
+@dataclass(frozen=True)
+class Links:
+    """Which node a query is, or else its nearest nodes and their weights."""
+
+    own: Int[Tensor, " query"]  # number of nodes where it is none
+    near: Int[Tensor, "query near"]
+    weight: Float[Tensor, "query near"]
+    stencil: Stencil | None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a rival sees; channels first, then the calendar's features, the same at all nodes."""
+
+    past: Float[Tensor, "batch past node feature"]  # oldest first, no gaps
+    clock: Float[Tensor, "batch future extra"]  # the calendar at the leads 1, 2, ..., horizon
+    channels: int
+
+    @property
+    def last(self) -> Float[Tensor, "batch node channel"]:
+        """The values at the issue time."""
+        return self.past[:, -1, :, : self.channels]
+
+
+class GridForecaster(Forecaster):
+    """A rival: subclasses say what their graph is (`operators`) and how they forecast (`roll`).
+
+    Args:
+        config: its section `rival`; `rival.base` lets it correct a base, as STONet does.
+        clock: the data's step, past and horizon.
+        channels: of the field.
+        nodes: the training points.
+    """
+
+    lr = 5e-3
+    understands: frozenset[str] = frozenset()  # settings that not every rival has a use for
+
+    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+        super().__init__()
+        for name in sorted({"order", "embedding", "legacy"} - self.understands):
+            if getattr(config.rival, name):
+                raise UsageError(f"{type(self).__name__} has no use for rival.{name}: leave it.")
+        base, past = config.rival.base, min(config.rival.past or PAST, clock.past)
+        self.base = None if base == "none" else LinearBase(clock, channels, base)
+        self.clock = replace(clock, past=past)  # what the rival itself looks back to
+        self.rival, self.channels, self.nodes = config.rival, channels, nodes
+        few = min(max(len(nodes) // SHARE, LEAST), MOST)  # a mean over most points would blur all
+        self.near = config.rival.neighbours or few
+        self.extra = 2 * clock.features  # sine and cosine of the time of day and of the year
+
+    @abstractmethod
+    def operators(self, nodes: Points) -> Any:
+        """What the rival's layers need of the graph of these nodes."""
+
+    @abstractmethod
+    def roll(
+        self, inputs: Inputs, operators: Any, lesson: Lesson | None
+    ) -> Float[Tensor, "batch future node channel"]:
+        """The forecast at the nodes and the trained leads; a lesson shows labels in training."""
+
+    def graph(self, nodes: Points) -> Graph:
+        if not self.inductive and nodes != self.nodes:
+            raise UsageError(
+                f"{type(self).__name__} has weights for each of its {len(self.nodes)} training "
+                "points, in their order, and cannot take others."
+            )
+        mean = random_walk(adjacency(nodes, self.near))
+        return Graph(self.operators(nodes), Operator.of(mean, *self._where))
+
+    def links(self, nodes: Points, queries: Points) -> Links:
+        near = min(NEAR, len(nodes))
+        found = cKDTree(nodes.embedded).query(queries.embedded, k=near)
+        distance, index = (np.reshape(a, (len(queries), near)) for a in found)
+        weight = 1.0 / np.maximum(distance, 1e-9) ** 2
+        stencil = None
+        if self.base is not None:
+            stencil = make_stencil(queries, nodes, self.base.texture).to(*self._where)
+        return Links(
+            torch.from_numpy(own_nodes(queries, nodes)).to(self._where[0]),
+            torch.from_numpy(index).to(self._where[0]),
+            torch.from_numpy(weight / weight.sum(1, keepdims=True)).to(*self._where),
+            stencil,
+        )
+
+    def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "batch knot node channel"]:
+        """The forecast at the nodes: leads 0 (the last value), 1, ..., horizon."""
+        return self._roll(batch, scene, None)
+
+    @in_float32
+    def decode(
+        self, encoded: Float[Tensor, "batch knot node channel"], batch: Batch, scene: Scene
+    ) -> Float[Tensor, "batch future query channel"]:
+        """The same at any time and place."""
+        links: Links = scene.links
+        between = between_leads(batch.lead.to(encoded.dtype), self.clock.horizon)
+        asked = torch.einsum("btl,blnc->btnc", between.expand(len(encoded), -1, -1), encoded)
+        around = (asked[:, :, links.near] * links.weight[..., None]).sum(3)
+        nodes = asked.shape[2]
+        mine = asked[:, :, links.own.clamp(max=nodes - 1)]
+        forecast = torch.where((links.own < nodes)[:, None], mine, around)
+        if self.base is None or links.stencil is None:
+            return forecast
+        look = self.base.look(batch, links.stencil)
+        return self.base.forecast(look, batch) + self.base.scale(look, batch) * forecast
+
+    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
+        encoded = self._roll(batch, scene, lesson)
+        return Output(self.decode(encoded, batch, scene))
+
+    def _roll(
+        self, batch: Batch, scene: Scene, lesson: Lesson | None
+    ) -> Float[Tensor, "batch knot node channel"]:
+        graph: Graph = scene.graph
+        inputs = self._inputs(batch, graph)
+        if lesson is not None:
+            lesson = self._usable(lesson, batch, scene)
+        forecast = self.roll(inputs, graph.own, lesson)
+        now = inputs.last if self.base is None else torch.zeros_like(inputs.last)
+        return torch.cat([now[:, None], forecast], dim=1)
+
+    def _inputs(self, batch: Batch, graph: Graph) -> Inputs:
+        """Regular, without gaps; silent nodes take their neighbours' mean, in every channel."""
+        recent = batch.recent(self.clock.past)
+        values, known = on_regular_lags(recent, self.clock)  # newest first
+        if known is not None:
+            weight = known.to(values.dtype)[:, None].expand_as(values)
+            sums, counts = (
+                graph.mean((a * weight).permute(2, 0, 1, 3).contiguous()).permute(1, 2, 0, 3)
+                for a in (values, torch.ones_like(values))
+            )
+            values = torch.where(known[:, None], values, sums / counts.clamp(min=1e-6))
+        past = values.flip(1)
+        steps = torch.arange(1 - self.clock.past, self.clock.horizon + 1, device=past.device)
+        clock = self._calendar(batch, steps.to(past.dtype))
+        here = clock[:, : self.clock.past, None].expand(-1, -1, past.shape[2], -1)
+        return Inputs(torch.cat([past, here], -1), clock[:, self.clock.past :], self.channels)
+
+    def _calendar(
+        self, batch: Batch, steps: Float[Tensor, " step"]
+    ) -> Float[Tensor, "batch step extra"]:
+        """Sine and cosine of the time of year and of day, so many steps from the issue time."""
+        periods = sent(torch.tensor(self.clock.periods, dtype=torch.float64), steps.device)
+        turn = steps.double()[:, None] * self.clock.step / periods  # step period
+        phase = batch.issue_time.double()[:, None] + turn[None]
+        angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+    def _usable(self, lesson: Lesson, batch: Batch, scene: Scene) -> Lesson | None:
+        """The labels at the trained leads, as what is left over where the rival corrects a base."""
+        lead, regular = batch.at_hand.lead, torch.arange(1, self.clock.horizon + 1)
+        if lead.shape[1] != len(regular) or (lead - regular).abs().max() > 1e-3:
+            return None
+        if self.base is None:
+            return lesson
+        look: Look = self.base.look(batch, scene.links.stencil)
+        base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
+        return replace(lesson, target=(lesson.target - base) / scale)
+
+    def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        if self.base is not None:
+            fit_linear(self.base, train, validation, nodes)
+
+    @property
+    def _where(self) -> tuple[torch.device, torch.dtype]:
+        weight = next(self.parameters())
+        return weight.device, weight.dtype
+
+
+def dense(inputs: int, outputs: int, maps: int = 1, bias: bool = True) -> nn.Linear:
+    """`maps` linear maps side by side in one matrix, each with Xavier's initial weights."""
+    linear = nn.Linear(inputs, outputs * maps, bias=bias)
+    bound = math.sqrt(6.0 / (inputs + outputs))
+    nn.init.uniform_(linear.weight, -bound, bound)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear

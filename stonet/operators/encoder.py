@@ -1,0 +1,149 @@
+r"""The graph kernel encoder: every frame, by itself, becomes a solution representation v_enc.
+
+    e_t  = [sin(w_1 t), cos(w_1 t), ...]                      time embedding, w learned
+    a_t(x) = MLP([x, e_t])                                    parametric function
+    (K v)(x) = sigma( W v(x) + mean_{x_j in N(x)} kappa(a_t(x), a_t(x_j), x, x_j) v(x_j) )
+
+applied within each level, then from fine to coarse, then from coarse to fine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from stonet.config import ModelConfig
+from stonet.graph.multipole import MultipoleGraph
+from stonet.graph.neighbours import Neighbours, edge_width
+from stonet.operators.graph_kernel import GraphKernel
+from stonet.system.devices import in_float32
+
+
+class TimeEmbedding(nn.Module):
+    """e_t = [sin(w t), cos(w t)] with learned w; t a vector of time features, each of order one."""
+
+    def __init__(self, features: int, frequencies: int) -> None:
+        super().__init__()
+        self.width = 2 * frequencies if features else 0
+        harmonics = torch.zeros(features, frequencies)
+        for k in range(frequencies if features else 0):  # whole turns of one feature after another
+            harmonics[k % features, k] = 2 * math.pi * (k // features + 1)
+        self.frequencies = nn.Parameter(harmonics) if features else None
+
+    @in_float32  # of an angle of many turns, bf16 keeps no more than the tenths
+    def forward(self, time: Float[Tensor, "... feature"]) -> Float[Tensor, "... embedding"]:
+        if self.frequencies is None:
+            return time
+        angle = time @ self.frequencies
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """A feed-forward network with one hidden layer."""
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+class KernelOperator(nn.Module):
+    """K: from the values on one set of points to new values on another (or the same) one.
+
+    With `linear_path` the result is v + y + sigma(y) instead of sigma(y): it starts near v.
+    """
+
+    def __init__(self, inputs: int, config: ModelConfig) -> None:
+        super().__init__()
+        edge = edge_width("sharp" if config.sharp else "nothing", 0)
+        self.kernel = GraphKernel(inputs, edge, config.latent, config.hidden, config.kernel)
+        self.own = nn.Linear(config.latent, config.latent)
+        self.linear_path = config.linear_path
+        if config.linear_path:
+            with torch.no_grad():
+                self.own.weight.mul_(0.1)
+                self.kernel.weight.mul_(0.1)
+
+    def forward(
+        self,
+        values: Float[Tensor, "frame target latent"],
+        sources: Float[Tensor, "frame source latent"],
+        target: Float[Tensor, "kernel target input"],
+        source: Float[Tensor, "kernel source input"],
+        neighbours: Neighbours,
+        present: Bool[Tensor, "frame source"] | None,
+    ) -> Float[Tensor, "frame target latent"]:
+        y = self.own(values) + self.kernel(sources, target, source, neighbours, present)
+        return values + y + gelu(y) if self.linear_path else gelu(y)
+
+
+class EncoderLayer(nn.Module):
+    """One pass over the levels: within each, up to the coarser, down to the finer one."""
+
+    def __init__(self, inputs: int, levels: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.within = nn.ModuleList(KernelOperator(inputs, config) for _ in range(levels))
+        self.up = nn.ModuleList(KernelOperator(inputs, config) for _ in range(levels - 1))
+        self.down = nn.ModuleList(KernelOperator(inputs, config) for _ in range(levels - 1))
+
+    def forward(
+        self,
+        values: list[Float[Tensor, "frame _ latent"]],
+        inputs: list[Float[Tensor, "kernel _ input"]],
+        present: list[Bool[Tensor, "frame _"] | None],
+        graph: MultipoleGraph,
+    ) -> list[Float[Tensor, "frame _ latent"]]:
+        values = [
+            operator(v, v, a, a, edges, p)
+            for operator, v, a, p, edges in zip(
+                self.within, values, inputs, present, graph.within, strict=True
+            )
+        ]
+        for fine, (operator, edges) in enumerate(zip(self.up, graph.up, strict=True)):
+            here, there = fine + 1, fine
+            values[here] = operator(
+                values[here], values[there], inputs[here], inputs[there], edges, present[there]
+            )
+        pairs = list(enumerate(zip(self.down, graph.down, strict=True)))
+        for fine, (operator, edges) in reversed(pairs):
+            here, there = fine, fine + 1
+            values[here] = operator(
+                values[here], values[there], inputs[here], inputs[there], edges, present[there]
+            )
+        return values
+
+
+class MultipoleEncoder(nn.Module):
+    """Layers of the multipole graph kernel operator, for any number of points."""
+
+    def __init__(self, dimension: int, features: int, levels: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.sharp = config.sharp
+        self.embedding = TimeEmbedding(features, config.frequencies)
+        width = dimension + self.embedding.width
+        self.parametric = mlp(width, config.latent, config.parametric)
+        inputs = config.parametric + (0 if config.sharp else dimension)
+        self.layers = nn.ModuleList(
+            EncoderLayer(inputs, levels, config) for _ in range(config.layers)
+        )
+
+    def forward(
+        self,
+        values: Float[Tensor, "frame node latent"],
+        time: Float[Tensor, "frame feature"],
+        position: Float[Tensor, "node m"],
+        present: Bool[Tensor, "frame node"] | None,
+        graph: MultipoleGraph,
+    ) -> Float[Tensor, "frame node latent"]:
+        """v_enc of every frame; frames without time features share one kernel."""
+        kernels = values.shape[0] if self.embedding.width else 1
+        embedded = self.embedding(time)[:kernels, None].expand(-1, len(position), -1)
+        place = position.expand(kernels, -1, -1)
+        parametric = self.parametric(torch.cat([place, embedded], dim=-1))  # a_t(x)
+        inputs = parametric if self.sharp else torch.cat([parametric, place], dim=-1)
+        by_level = [values[:, members] for members in graph.members]
+        inputs_by_level = [inputs[:, members] for members in graph.members]
+        present_by_level = [None if present is None else present[:, m] for m in graph.members]
+        for layer in self.layers:
+            by_level = layer(by_level, inputs_by_level, present_by_level, graph)
+        return torch.cat(by_level, dim=1)[:, graph.restore]

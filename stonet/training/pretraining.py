@@ -1,0 +1,176 @@
+"""The experts' schooling: many windows, few points each, before the network learns whole frames."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from stonet.data.geometry import Points, curve_order
+from stonet.data.windows import Windows
+from stonet.models.residual_mlp import Expert, Experts, Guise, Rows
+from stonet.system.progress import tell
+
+FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
+TEST_ROWS = 20_000
+WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
+STRANGE = 0.3  # share of the rows that are shown with the portrait that neighbours suggest
+TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
+CLEARLY = 0.995  # of the base's error: what counts as less
+CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
+PASSES = 3  # over the rows, where there is noise: few rows are soon known by heart
+QUIET, MORE = 0.04, 4  # where the base leaves less over there is less noise: so many times more
+LESSON = 1024  # rows of a step
+DROPPED, NOISY = 0.2, 0.25  # share of their regressors; less where the base leaves less over
+LOOKS = 20  # times that the validation rows are looked at
+LR, DECAY, WARMUP = 3e-3, 1e-4, 30
+
+
+# Rows of some windows at some of the nodes, in a guise.
+Show = Callable[
+    [Windows, Int64[np.ndarray, " window"], Points, Int64[np.ndarray, " point"], Guise], Rows
+]
+
+
+class School:
+    """Rows of the training windows, from which the experts learn, as many as the steps ask for.
+
+    Args:
+        experts: who learn, one after another.
+        show: makes rows.
+        windows: for training.
+        nodes: the points that these are at.
+        seed: decides which rows are drawn.
+        outage: whether they may be asked for advice without a past, too, if it proves good.
+        steps: of each one's schooling.
+        left: what the base leaves over on validation, in standard deviations of the field.
+    """
+
+    def __init__(
+        self,
+        experts: Experts,
+        show: Show,
+        windows: Windows,
+        nodes: Points,
+        seed: int,
+        outage: bool,
+        steps: int,
+        left: float,
+    ) -> None:
+        self.experts, self.show, self.nodes, self.seed = experts, show, nodes, seed
+        self.outage = outage
+        self.order = curve_order(nodes)  # points beside each other share their neighbours
+        self.dropped = DROPPED * min(1.0, left / NOISY)
+        passes = PASSES * min(max(QUIET / max(left, 1e-9), 1.0), MORE)
+        wanted = max(math.ceil(steps * LESSON / passes), FEWEST_ROWS)
+        one = self.members[0]
+        most = MOST_NUMBERS // (one.first.in_features + 2 * math.prod(one.shape))
+        most = min(most, len(windows) * len(nodes))
+        self.rows = self._rows(windows, min(wanted, most), learned=True)
+        self.limit = math.ceil(passes * most / LESSON)  # of the steps, if more were asked for
+        self.steps = min(steps, self.limit)
+
+    @property
+    def members(self) -> list[Expert]:
+        return [member for member in self.experts.members if isinstance(member, Expert)]
+
+    def lesson(self, step: int, member: int = 0) -> Rows:
+        """The rows of a step, some of what they show dropped so that none is relied on."""
+        count = max(1, len(self.rows) // LESSON - 1)  # lessons of a pass, which begins anywhere
+        spare = max(0, len(self.rows) - count * LESSON)
+        key = (self.seed, member)
+        first = int(np.random.default_rng((*key, step // count)).integers(spare + 1))
+        start = first + (step + member) % count * LESSON
+        rows = self.rows.part(slice(start, start + LESSON))  # a view: they lie there in disorder
+        draw, white = np.random.default_rng((*key, step, 1)), rows.sight.white
+        kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= self.dropped)
+        return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - self.dropped)))
+
+    def teach(self, judges: Windows) -> None:
+        """Each expert by itself, judged by the same rows."""
+        tests = self._rows(judges, TEST_ROWS)
+        far = self._rows(judges, TEST_ROWS // 4, silent=True) if self.outage else None
+        for number, member in enumerate(self.members):
+            self._teach(number, member, tests)
+            if self.steps:
+                _judge_far(member, far)
+
+    def _teach(self, number: int, expert: Expert, tests: Rows) -> None:
+        """Leaves the expert as it is in the end, or as it was when it erred far less on the tests.
+
+        If that is not clearly less than the base alone errs, it stays as it came: without advice.
+        """
+        steps, total_steps = self.steps, self.steps * len(self.members)
+        expert.requires_grad_(True)
+        optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY, fused=True)
+        enough = best = error = CLEARLY * _error(tests, expert)
+        kept = copy.deepcopy(expert.state_dict())
+        for step in range(steps):
+            tell(number * steps + step, total_steps)
+            for group in optimiser.param_groups:
+                warm = min(1.0, (step + 1) / WARMUP)
+                group["lr"] = LR * warm * (0.01 + 0.495 * (1 + math.cos(math.pi * step / steps)))
+            total, count = self.lesson(step, number).error(expert)
+            optimiser.zero_grad(set_to_none=True)
+            (total / count.clamp(min=1)).backward()
+            optimiser.step()
+            if (step + 1) % max(1, steps // LOOKS) == 0 or step + 1 == steps:
+                error = _error(tests, expert)
+                if error < best:
+                    best, kept = error, copy.deepcopy(expert.state_dict())
+        expert.requires_grad_(False)
+        if not error < min(enough, CALM * best):
+            expert.load_state_dict(kept)
+
+    def _rows(
+        self, windows: Windows, most: int, silent: bool = False, learned: bool = False
+    ) -> Rows:
+        """Groups of windows at a few points; all as if at new places without a past, if wanted.
+
+        Those that are learned from: some groups with gaps, some points strange.
+
+        In disorder: a lesson is to be of many groups.
+        """
+        draw = np.random.default_rng((self.seed, len(windows), most))
+        pool, count = self.order, min(WINDOWS, len(windows))
+        rows = min(most, len(windows) * len(pool))
+        few = min(max(1, min(AT_ONCE, rows // (2 * TORN)) // count), len(pool))
+        groups, start = math.ceil(rows / (count * few)), draw.integers(len(pool))
+        hop = max(few, len(pool) // groups)  # few groups of many points are spread over them all
+        order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
+        result: Rows | None = None
+        for number in range(groups):
+            tell(number, groups)
+            chosen = np.sort(draw.choice(len(windows), count, replace=False))
+            points = pool[(start + hop * number + np.arange(few)) % len(pool)]
+            strange = draw.random((count, few)) < (STRANGE if learned else silent)
+            has_gaps = learned and number % TORN == TORN - 1
+            gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
+            alone = torch.full((count, few), silent)
+            part = self.show(
+                windows, chosen, self.nodes, points, Guise(alone, torch.from_numpy(strange), gaps)
+            )
+            result = part.room(groups * len(part)) if result is None else result
+            result.put(order[number], part)
+        assert result is not None
+        return result
+
+
+def _judge_far(expert: Expert, tests: Rows | None) -> None:
+    """No advice without a past, unless it helps: they learned from points that have one."""
+    share = expert.far_share.zero_()
+    if tests is not None:
+        silent = _error(tests, expert)
+        share.fill_(1.0)
+        share.fill_(float(_error(tests, expert) < CLEARLY * silent))
+
+
+@torch.no_grad()
+def _error(rows: Rows, expert: Expert) -> float:
+    total, count = rows.error(expert)
+    return float(total / count.clamp(min=1))

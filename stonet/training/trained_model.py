@@ -1,0 +1,159 @@
+"""Run: a trained model with all that a forecast needs, and the folder it lives in."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stonet._version import __version__
+from stonet.config import Config, make_config
+from stonet.data.geometry import Points
+from stonet.data.scaling import Scaler
+from stonet.data.time_spec import Clock
+from stonet.errors import ModelFileError
+from stonet.models.forecaster import Forecaster
+from stonet.models.registry import build_model
+from stonet.training.run_folder import RunFolder, pack, unpack
+from stonet.training.task import Task
+
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Run:
+    """Model, configuration and everything learned from the data. In memory or from its folder."""
+
+    model: Forecaster
+    config: Config
+    clock: Clock
+    scaler: Scaler
+    nodes: Points  # the training points
+    channels: tuple[str, ...]
+    units: tuple[str, ...]
+    dataset: str  # the name or file it was trained on
+
+    @staticmethod
+    def untrained(task: Task) -> Run:
+        """A fresh model for the task, initialised from the configuration's seed."""
+        first = task.dataset.episodes[0]
+        with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
+            torch.manual_seed(task.config.train.seed)
+            model = build_model(task.config, task.clock, len(first.channels), task.nodes)
+        name, nodes = task.dataset.name, task.nodes
+        settings = ("lr", "outage", "run")  # what the settings leave to the model
+        own = {name: getattr(model, name) for name in settings}
+        left = {k: v for k, v in own.items() if getattr(task.config.train, k) is None}
+        train = task.config.train.model_copy(update=left)
+        config = task.config.model_copy(update={"train": train})
+        return Run(model, config, task.clock, task.scaler, nodes, first.channels, first.units, name)
+
+    def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
+        """The run folder's content: weights sealed, everything else readable JSON."""
+        points = {
+            "kind": self.nodes.kind,
+            "names": list(self.nodes.names),
+            "coordinates": self.nodes.coordinates.tolist(),
+        }
+        config = {
+            "format": FORMAT,
+            "version": __version__,
+            "dataset": self.dataset,
+            "channels": list(self.channels),
+            "units": list(self.units),
+            "clock": asdict(self.clock),
+            "config": self.config.model_dump(),
+        }
+        documents = {
+            "config": config,
+            "points": points,
+            "scaler": asdict(self.scaler),
+            "metrics": dict(metrics),
+        }
+        encoded = {f"{name}.json": _json(content) for name, content in documents.items()}
+        weights = pack(self.model.state_dict(), {"model": self.config.model})
+        return encoded | {"model.safetensors": weights, "README.md": self._card(metrics).encode()}
+
+    @staticmethod
+    def load(path: str | Path) -> Run:
+        """Read a run folder; what does not fit together is refused before anything is used."""
+        folder = RunFolder(path)
+        document = _read(folder, "config.json")
+        if document.get("format") != FORMAT:
+            raise ModelFileError(
+                f"{path} has format {document.get('format')}; this stonet ({__version__}) reads "
+                f"format {FORMAT}. Upgrade stonet, or fit again."
+            )
+        points, scaler = _read(folder, "points.json"), _read(folder, "scaler.json")
+        try:
+            config, clock = make_config(document["config"]), Clock(**document["clock"])
+            nodes = Points(np.array(points["coordinates"]), points["kind"], tuple(points["names"]))
+            model = build_model(config, clock, len(document["channels"]), nodes)
+            weights, _ = unpack(folder.read("model.safetensors"), f"{path}/model.safetensors")
+            model.load_state_dict(weights)
+            return Run(
+                model.eval(),
+                config,
+                clock,
+                Scaler(**{key: tuple(value) for key, value in scaler.items()}),
+                nodes,
+                tuple(document["channels"]),
+                tuple(document["units"]),
+                document["dataset"],
+            )
+        except ModelFileError:
+            raise
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ModelFileError(
+                f"{path}: its files do not fit together ({told}). Go back to a good copy or fit "
+                "again."
+            ) from error
+
+    def _card(self, metrics: Mapping[str, Any]) -> str:
+        """A model card that says what this is and how to use it."""
+        size = sum(p.numel() for p in self.model.parameters())
+        best = metrics.get("best_validation")
+        lines = [
+            f"# {self.config.model} trained on {self.dataset}",
+            "",
+            f"- forecasts {', '.join(self.channels)} ({', '.join(self.units)}), "
+            f"{self.clock.past} steps in, {self.clock.horizon} out, "
+            f"step {self.clock.step / 1e9:g} s",
+            f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
+            f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
+            f"- seed {self.config.train.seed}, stonet {__version__}",
+            "",
+            "Use it: `stonet predict FOLDER DATA -o forecast.nc`, or in Python "
+            '`stonet.STONet.load("FOLDER").predict(field)`.',
+            "`manifest.json` holds the sha256 of every file; loading verifies them.",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """What produced a result."""
+    names = ("torch", "numpy", "scipy", "xarray")
+    return {"stonet": __version__, "python": platform.python_version()} | {
+        n: version(n) for n in names
+    }
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _read(folder: RunFolder, name: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(folder.read(name)))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise ModelFileError(
+            f"{folder.path}/{name} is no JSON object ({error}). Fit again."
+        ) from error

@@ -1,0 +1,193 @@
+"""The inductive experiment: its numbers agree with `evaluate` and with interpolation by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.small import small_dataset
+
+from stonet.data.field import Dataset
+from stonet.errors import StonetError
+from stonet.evaluation.comparison import Budget, train
+from stonet.evaluation.interpolation import interpolate
+from stonet.evaluation.metrics import find
+from stonet.evaluation.scoring import deviation_percent, evaluate
+from stonet.experiments import inductive
+from stonet.experiments.budgets import effort_of
+from stonet.experiments.cell import Cell, Result
+from stonet.experiments.places import asked, fitted
+from stonet.training.task import Task
+
+BUDGET = Budget(epochs=1, steps=2)
+KINDS = {"seen": "seen", "unseen": "unseen", "no_history": "unseen-no-history"}
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return small_dataset(unseen=6)
+
+
+def cell_of(model: str, ratios: bool = False) -> Cell:
+    extra = {"share": 0.3, "ratios": ratios}
+    return effort_of("smoke").cell("inductive", "small", model, model=model, extra=extra)
+
+
+@pytest.fixture(scope="module")
+def scores(dataset: Dataset) -> dict[str, dict[str, Any]]:
+    found = {}
+    for model in ("stonet", "stgcn", "persistence"):
+        cell = cell_of(model, ratios=model == "persistence")
+        found[model] = inductive.measure(cell, dataset, cell.config, BUDGET)
+    return found
+
+
+@pytest.mark.parametrize("model", ["stonet", "persistence"])
+def test_errors_by_kind_of_points_are_those_of_an_evaluation(scores, dataset, model: str) -> None:
+    trained = train(dataset, cell_of(model).config, BUDGET)
+    records = evaluate(trained.run, trained.task, models={model: trained.run.model})
+    for group, points in KINDS.items():
+        for metric in ("mae", "rmse", "bias"):
+            wanted = find(records, points=points, lead="all", metric=metric)
+            assert scores[model]["groups"][group][metric] == pytest.approx(wanted, rel=1e-6)
+    found = scores[model]["deviation"]["unseen"]["mae"]
+    assert found == pytest.approx(deviation_percent(records, model))
+
+
+def by_hand(task: Task, guess: np.ndarray) -> list[np.ndarray]:
+    """|error| at the unseen points by test window, where they were observed."""
+    (part,), clock, sizes = task.parts["test"], task.clock, []
+    for number, forecast in enumerate(guess):
+        start = number * clock.horizon + clock.past
+        here = slice(start, start + clock.horizon)
+        known = part.observed[here, 14:]
+        sizes.append(np.abs(forecast - part.values[here, 14:])[known])
+    return sizes
+
+
+def test_interpolated_forecasts_are_scored_as_by_hand(scores, dataset) -> None:
+    """All targets of the test part at the unseen points, where they were observed."""
+    trained = train(dataset, cell_of("stgcn").config, BUDGET)
+    task, methods = trained.task, fitted(trained.task)
+    nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
+    at_nodes = np.concatenate(
+        [a.forecast.numpy() for a in asked(trained, dataset.seen, dataset.seen)]
+    )
+    for how in ("idw", "kriging"):
+        sizes = by_hand(task, interpolate(at_nodes, nodes, queries, methods[how]))
+        group = scores["stgcn"]["groups"][how]
+        assert group["mae"] == pytest.approx(np.concatenate(sizes).mean(), rel=1e-6)
+        assert group["by_window"] == pytest.approx([one.mean() for one in sizes], rel=1e-3)
+
+
+def test_ideal_is_kriging_of_what_came_whoever_forecasts(scores, dataset) -> None:
+    task = train(dataset, cell_of("persistence").config, BUDGET).task
+    (part,), clock = task.parts["test"], task.clock
+    nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
+    known = np.where(part.observed, part.values, np.nan)[clock.past :, :14].astype(np.float64)
+    count = len(known) // clock.horizon  # windows, whose targets follow each other
+    came = known[: count * clock.horizon].reshape(count, clock.horizon, 14, 1)
+    sizes = by_hand(task, interpolate(came, nodes, queries, fitted(task)["kriging"]))
+    wanted = np.concatenate(sizes).mean()
+    assert scores["stonet"]["groups"]["ideal"]["mae"] == pytest.approx(wanted, rel=1e-6)
+    assert "ideal" not in scores["stgcn"]["groups"]  # where it would be the same
+
+
+def test_a_rival_that_knows_only_its_points_is_interpolated_and_nothing_else(scores) -> None:
+    assert set(scores["stgcn"]["groups"]) == {"seen", "idw", "kriging"}
+    assert scores["stgcn"]["deviation"] is None
+
+
+def test_the_settings_of_the_interpolation_come_from_training_alone(dataset) -> None:
+    """Other values at unseen points, or after the training part, change nothing."""
+    task = train(dataset, cell_of("persistence").config, BUDGET).task
+    field = dataset.episodes[0]
+    values = field.values.copy()
+    values[:, 14:] *= 3
+    values[len(task.parts["train"][0].times) :] -= 7
+    other = replace(dataset, episodes=(replace(field, values=values),))
+    assert fitted(train(other, cell_of("persistence").config, BUDGET).task) == fitted(task)
+
+
+def test_the_whole_ratio_is_the_whole_group(dataset) -> None:
+    """With as many unseen points as seen ones, the last step of the sweep asks all of them."""
+    half = replace(dataset, unseen=tuple(range(10, 20)))
+    cell = cell_of("persistence", ratios=True)
+    found = inductive.measure(cell, half, cell.config, BUDGET)
+    lines = {line["ratio"]: line for line in found["ratios"]}
+    assert [lines[r]["points"] for r in (0.25, 0.5, 1.0)] == [2, 5, 10]
+    for group in ("unseen", "no_history"):
+        assert lines[1.0][group]["mae"] == found["groups"][group]["mae"]
+
+
+def test_where_no_points_are_held_out_there_is_nothing_to_measure() -> None:
+    cell = cell_of("persistence")
+    found = inductive.measure(cell, small_dataset(), cell.config, BUDGET)
+    assert "holds no points out" in found["skipped"]
+
+
+def test_cells_ask_every_model_at_one_share_and_ours_at_all() -> None:
+    effort = effort_of("small")
+    cells = inductive.cells(["wave"], (), 2, effort)
+    asked = {(c.label, c.config.data.unseen, c.seed) for c in cells}
+    assert {(m, 0.2, s) for m in ("stonet", "astgcn") for s in (0, 1)} <= asked
+    assert {u for label, u, _ in asked if label.startswith("stonet")} == {0.1, 0.2, 0.3, 0.5}
+    assert ("persistence", 0.2, 1) not in asked  # the same with any seed
+    assert len({c.name for c in cells}) == len({(c.label, c.seed) for c in cells}) == len(cells)
+    assert [c.label for c in cells if c.options["ratios"]] == ["stonet 50% unseen"]
+    full = inductive.cells(["wave"], ("stonet",), 1, effort_of("full"))
+    assert [(c.inductive, c.config.data.unseen) for c in full] == [(True, None)]
+    with pytest.raises(StonetError, match="stgnc"):
+        inductive.cells(["wave"], ("stgnc",), 1, effort)
+
+
+def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Result:
+    """A result with these MAEs; windows differ from them by the same pattern."""
+    cell = effort_of("smoke").cell(
+        "inductive", "small", label, seed, extra={"share": share, "ratios": False}
+    )
+    told = {
+        name: {"mae": mae, "rmse": 2 * mae, "by_window": [mae + (w % 3 - 1) / 8 for w in range(66)]}
+        for name, mae in groups.items()
+    }
+    scores = {"groups": told, "points": {"seen": 80, "unseen": 20}}
+    empty: dict[str, Any] = dict(
+        key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
+    )
+    return Result(cell, scores=scores, seconds=0.0, cpu_seconds=0.0, peak_mb=0.0, **empty)
+
+
+def results() -> list[Result]:
+    ours = dict(unseen=1.02, no_history=1.5, idw=2.0, kriging=1.9)
+    return [
+        result_of("stonet", 0, seen=0.9, **ours),
+        result_of("stonet", 1, seen=1.1, **ours),
+        result_of("stonet 50% unseen", 0, 0.5, seen=2.0, **ours),
+        result_of("stgcn", 0, seen=1.2, idw=1.7, kriging=1.6),
+        result_of("persistence", 0, seen=4.0, unseen=4.4, no_history=5.0, idw=5.0, kriging=6.0),
+    ]
+
+
+def test_the_table_compares_with_the_best_alternative_at_the_same_share() -> None:
+    lines = {(line["model"], line["share"]): line for line in inductive.table(results())}
+    ours = lines["stonet", 0.2]
+    assert ours["seeds"] == 2 and ours["seen_std"] == pytest.approx(0.1)
+    assert ours["deviation"] == pytest.approx(2.0) and ours["deviation_floor"] == pytest.approx(10)
+    assert ours["alternative"] == "stgcn, kriging"
+    assert ours["gain"] == pytest.approx(100 * (1 - 1.5 / 1.6))
+    assert ours["high"] == pytest.approx(-0.1) and ours["p"] < 0.01
+    assert lines["stonet", 0.5]["alternative"] == "stonet, kriging"  # nobody else was asked there
+    assert lines["stonet", 0.5]["deviation_floor"] is None
+    assert lines["stgcn", 0.2]["deviation"] is None and "gain" not in lines["stgcn", 0.2]
+    assert lines["stgcn", 0.2]["kriging_rmse"] == pytest.approx(3.2)
+
+
+def test_the_figure_is_drawn_of_what_there_is(tmp_path: Path) -> None:
+    inductive.figure(results(), tmp_path / "all.png")
+    inductive.figure(results()[3:], tmp_path / "without-ours.png")
+    inductive.figure([], tmp_path / "none.png")
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == ["all.png", "without-ours.png"]

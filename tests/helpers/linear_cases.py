@@ -1,0 +1,86 @@
+"""Small linear problems with known solutions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from stonet.data.durations import SECOND
+from stonet.data.field import Field
+from stonet.data.geometry import Points
+from stonet.data.scaling import Scaler
+from stonet.data.time_spec import Clock
+from stonet.data.windows import Batch, Windows, cut, make_batch
+from stonet.linear.fit import fit_linear
+from stonet.linear.local_polynomials import Stencil, make_stencil
+from stonet.linear.regression import LinearBase
+
+HOUR = 3600 * SECOND
+
+
+CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
+
+
+DAILY = Clock(step=HOUR, past=2, horizon=4, calendar=True)
+
+
+POINTS = Points(np.random.default_rng(0).uniform(0, 1, (12, 2)))
+
+
+def windows(
+    values: np.ndarray, clock: Clock = CLOCK, observed: np.ndarray | None = None
+) -> Windows:
+    """Every window of one episode (time, node, channel)."""
+    field = Field(
+        values.astype(np.float32),
+        clock.step * np.arange(len(values)),
+        POINTS,
+        tuple(f"c{i}" for i in range(values.shape[-1])),
+        observed,
+        calendar=clock.calendar,
+    )
+    return cut((field,), Scaler.identity(values.shape[-1]), clock)
+
+
+def asked(
+    values: np.ndarray,
+    leads: list[float],
+    observed: np.ndarray | None = None,
+    lags: list[float] | None = None,
+) -> Batch:
+    """One window of these frames, asked at these leads."""
+    frames = torch.from_numpy(values)
+    seen = torch.ones_like(frames, dtype=torch.bool) if observed is None else torch.tensor(observed)
+    lags = list(range(1 - len(values), 1)) if lags is None else lags
+    times, ask = (np.rint(SECOND * np.array(t)).astype(np.int64) for t in (lags, leads))
+    batch = make_batch(
+        lambda i: (frames[i], seen[i]), times, np.arange(len(values))[None], ask[None], CLOCK, False
+    )
+    return replace(batch, lag=batch.lag.double(), lead=batch.lead.double())
+
+
+def answer(
+    base: LinearBase, batch: Batch, queries: Points = POINTS, nodes: Points = POINTS
+) -> torch.Tensor:
+    """(future, query, channel)."""
+    stencil = make_stencil(queries, nodes, base.texture)
+    return base(batch, stencil.to(torch.device("cpu"), batch.frames.dtype))[0]
+
+
+def single(stencil: Stencil) -> Stencil:
+    """In the precision of a window's frames."""
+    return stencil.to(torch.device("cpu"), torch.float32)
+
+
+def noise(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def fitted(
+    train: Windows, validation: Windows, clock: Clock = CLOCK, kind: str = "ridge"
+) -> LinearBase:
+    base = LinearBase(clock, len(train.fields[0].channels), kind)
+    fit_linear(base, train, validation, POINTS)
+    return base

@@ -1,0 +1,177 @@
+"""Bad tables: a DataError that names the file and the place in it; never a crash, never a bomb."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stonet.data.field import Field
+from stonet.errors import DataError, ResourceError, StonetError, UsageError
+from stonet.io.read import read
+
+HEAD = "station,time,lat,lon,v\n"
+ROW = "a,2019-01-01,1,2,3\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no CSV table: it is empty"),
+        (b"\n\n# only a remark\n", "is empty"),
+        (HEAD.encode(), "has a header and no rows"),
+        (b"just words\nand more\n", "has a single field"),
+        (b"a,b,c\n1,2,3\n", "has no time column among 'a', 'b', 'c'"),
+        (b"2019-01-01,0,1.5\n2019-01-01,1,1.5\n", "first line seems to hold values"),
+        ((HEAD + ROW + "b,2019-01-01,1,2\n").encode(), "line 3 has 4 fields and the header 5"),
+        ((HEAD + ROW + "b,2019-01-01,1,2,3,4\n").encode(), "line 3 has 6 fields"),
+        ((HEAD + ROW + 'b"x,2019-01-01,1,2,3\n').encode(), "a quotation mark is opened"),
+        ((HEAD + ROW).encode() + b"b,2019\0-01-01,1,2,3\n", "bytes that are no text"),
+        (bytes(range(256)) * 20, "bytes that are no text"),
+        (np.random.default_rng(0).bytes(5000), "is no CSV table"),
+        ((HEAD + ROW).encode("utf-16"), "is UTF-16"),
+        ((HEAD + ROW).replace("\n", "\r").encode(), "end in CR only"),
+        (b"PK\x03\x04" + bytes(100), "is a ZIP archive"),
+        (gzip.compress((HEAD + ROW * 99).encode(), mtime=0)[:60], "cannot be read as a table"),
+        (lzma.compress((HEAD + ROW * 99).encode())[:-20], "cannot be read as a table"),
+        (HEAD.replace("v", "lat").encode() + ROW.encode(), "has columns 'lat' more than once"),
+        (HEAD.replace(",v", ",").encode() + ROW.encode(), "has no column of values"),
+        ((HEAD + "a,,1,2,3\n" + ROW).encode(), "line 2 has no time"),
+        ((HEAD + ",2019-01-01,1,2,3\n").encode(), "line 2 has no station"),
+        ((HEAD + "a,2019-01-01,,,3\n").encode(), "has no positions .* where 'a' are"),
+        ((HEAD + "a,2019-01-01,north,2,3\n").encode(), r"'lat' has 'north' in row 2"),
+        ((HEAD + "a,2019-01-01,91,2,3\n").encode(), "latitude must be in"),
+        ((HEAD + "a,2019-01-01,1,2,1e99\n").encode(), "infinite or too large"),
+        ((HEAD + "a,2019-01-01,1,2,\n").encode(), "no numbers to forecast"),
+        (b"station;time;lat;lon;v\na;2019-01-01;1.5;2;1.234,5\n", "no numbers|'1.234,5'"),
+    ],
+)
+def test_wrong_files_are_refused_with_the_path(tmp_path, content, message):
+    (tmp_path / "bad.csv").write_bytes(content)
+    with pytest.raises(DataError, match=rf"bad.csv'.*({message})"):
+        read(tmp_path / "bad.csv")
+
+
+def test_messages_stay_short_whatever_the_names(tmp_path):
+    names = ",".join(f"{'n' * 500}{number}" for number in range(1000))
+    (tmp_path / "bad.csv").write_text(names + "\n" + ",".join("1" * 1000) + "\n")
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "bad.csv")
+    assert len(str(caught.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    ("line", "memory"),
+    [(b"\n", "1M"), (b"\n", "100M"), (b" \n", "100M"), (b"#\n", "100M"), (b"x", "100M"),
+     (ROW.encode(), "1M")],
+)  # fmt: skip
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_bombs_are_bounded(tmp_path, monkeypatch, pack, line, memory):
+    monkeypatch.setenv("STONET_MEMORY", memory)
+    monkeypatch.setenv("STONET_CACHE", str(tmp_path))
+    count = 18 * 2**20 // len(line)
+    (tmp_path / "bomb.csv.gz").write_bytes(pack((HEAD + ROW).encode() + line * count))
+    assert (tmp_path / "bomb.csv.gz").stat().st_size < 200_000
+    with pytest.raises((ResourceError, DataError), match=r"bomb.csv.gz'"):
+        read(tmp_path / "bomb.csv.gz")
+
+
+def parquet(tmp_path, rows: int = 200):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(
+        {
+            "station": np.repeat(["a", "b"], rows // 2),
+            "time": pd.date_range("2019", periods=rows // 2, freq="h", tz="UTC").tolist() * 2,
+            "lat": np.repeat([1.0, 2.0], rows // 2),
+            "lon": 3.0,
+            "v": np.arange(rows, dtype=np.float64),
+            "flags": [[1, 2]] * rows,
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    return frame.drop(columns="flags")
+
+
+def test_parquet_says_the_same_as_the_frame(tmp_path):
+    frame = parquet(tmp_path)
+    expected = read(frame)
+    found = read(tmp_path / "t.parquet")
+    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.times, expected.times)
+    assert found.points == expected.points
+    for index in (["station", "time"], ["time"]):
+        frame.set_index(index).to_parquet(tmp_path / "i.parquet")
+        assert np.array_equal(read(tmp_path / "i.parquet").values, expected.values)
+    frame.set_index("time").rename_axis(None).to_parquet(tmp_path / "n.parquet")
+    assert np.array_equal(read(tmp_path / "n.parquet").times, expected.times)
+    frame.astype({"station": "category"}).to_parquet(tmp_path / "c.parquet")
+    assert np.array_equal(read(tmp_path / "c.parquet").values, expected.values)
+
+
+def test_parquet_is_measured_before_it_is_read(tmp_path, monkeypatch):
+    parquet(tmp_path, rows=20_000)
+    monkeypatch.setenv("STONET_MEMORY", "100k")
+    with pytest.raises(ResourceError, match=r"t.parquet': (a row group unpacks to|its rows take)"):
+        read(tmp_path / "t.parquet")
+
+
+def test_without_pyarrow_the_user_is_told(tmp_path, monkeypatch):
+    parquet(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(UsageError, match=r"needs pyarrow: pip install 'stonet\[io\]'"):
+        read(tmp_path / "t.parquet")
+
+
+def mutated(whole: bytes, generator: np.random.Generator) -> bytes:
+    """The bytes with a few changed, put in or left out."""
+    changed = bytearray(whole)
+    how = generator.integers(4)
+    for _ in range(int(generator.integers(1, 4))):
+        at = int(generator.integers(len(changed)))
+        match how:
+            case 0:
+                changed[at] = int(generator.integers(256))
+            case 1:  # what tables are made of, so that it gets further in
+                changed[at] = int(generator.choice(list(b'0123456789.-+,;:TZ"\n #eE')))
+            case 2:
+                changed[at:at] = generator.bytes(int(generator.integers(1, 20)))
+            case _:
+                del changed[at : at + int(generator.integers(1, 60))]
+    return bytes(changed)
+
+
+def survive(tmp_path, suffix: str, rounds: int, seed: int) -> int:
+    """Read so many damaged files; how many still gave a Field."""
+    generator = np.random.default_rng(seed)
+    frame = parquet(tmp_path)
+    if suffix == ".csv":
+        frame.assign(label="x,y é").to_csv(tmp_path / "t.csv", index=False)
+    whole = (tmp_path / f"t{suffix}").read_bytes()
+    good = 0
+    for _ in range(rounds):
+        (tmp_path / f"m{suffix}").write_bytes(mutated(whole, generator))
+        try:
+            found = read(tmp_path / f"m{suffix}")
+        except StonetError as error:
+            assert f"m{suffix}" in str(error)
+            assert "Type-check" not in str(error)
+            continue
+        assert isinstance(found, Field)
+        assert np.isfinite(found.values).all()
+        good += 1
+    return good
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_damaged_tables_are_refused_or_read(tmp_path, suffix):
+    good = survive(tmp_path, suffix, rounds=100, seed=0)
+    assert 0 < good < 100  # the damage is neither harmless nor always deadly
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_thousands_of_damaged_tables(tmp_path, suffix):
+    assert 0 < survive(tmp_path, suffix, rounds=4000, seed=1) < 4000

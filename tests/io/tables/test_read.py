@@ -1,0 +1,307 @@
+"""Long tables: whatever they are called, ordered or separated by, they say the same."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stonet.data.field import Field
+from stonet.errors import DataError
+from stonet.io.read import read
+from stonet.io.tables import dataframe as frames
+
+HOURS = pd.date_range("2019-03-30 20:00", periods=12, freq="h")
+
+
+def table(seed: int = 0, stations: int = 5) -> pd.DataFrame:
+    """Stations at random places, with gaps and with rows that are not there."""
+    generator = np.random.default_rng(seed)
+    places = generator.uniform(-80, 80, (stations, 3)).round(4)
+    rows = [
+        (f"s{number}", time.strftime("%Y-%m-%dT%H:%M:%SZ"), *places[number], *values)
+        for number in range(stations)
+        for time, values in zip(HOURS, generator.normal(size=(12, 2)).round(5), strict=True)
+    ]
+    frame = pd.DataFrame(rows, columns=["station", "time", "lat", "lon", "alt", "T", "wind"])
+    frame.loc[frame.sample(frac=0.2, random_state=seed).index, "T"] = np.nan
+    return frame.drop(frame.sample(frac=0.1, random_state=seed + 1).index)
+
+
+def written(frame: pd.DataFrame, path, **options):
+    frame.to_csv(path, index=False, **options)
+    return path
+
+
+def assert_same(found: Field, expected: Field, names: bool = True):
+    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.observed, expected.observed)
+    assert np.array_equal(found.times, expected.times)
+    assert np.array_equal(found.points.coordinates, expected.points.coordinates)
+    assert found.calendar == expected.calendar
+    if names:
+        assert found.points.names == expected.points.names
+        assert found.channels == expected.channels
+
+
+@pytest.fixture
+def expected(tmp_path) -> Field:
+    return read(written(table(), tmp_path / "expected.csv"))
+
+
+def test_every_cell_is_where_it_belongs(expected):
+    frame = table()
+    assert expected.points.names == ("s0", "s1", "s2", "s3", "s4")
+    assert expected.channels == ("T", "wind")
+    count = 0
+    for row in frame.itertuples():
+        node = expected.points.names.index(row.station)
+        time = np.searchsorted(expected.times, pd.Timestamp(row.time).value)
+        assert tuple(expected.points.coordinates[node]) == (row.lat, row.lon)
+        assert expected.sites["altitude"][node] == row.alt
+        for channel, value in enumerate((row.T, row.wind)):
+            seen = bool(expected.observed[time, node, channel])
+            assert seen == (not np.isnan(value))
+            if seen:
+                assert expected.values[time, node, channel] == np.float32(value)
+                count += 1
+    assert count == expected.observed.sum() > 80  # and nothing else is there
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_rows_and_columns_does_not_matter(tmp_path, expected, seed):
+    frame = table().sample(frac=1, random_state=seed)
+    columns = np.random.default_rng(seed).permutation(frame.columns)
+    found = read(written(frame[columns], tmp_path / "t.csv"), variables=("T", "wind"))
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "unique_id ds Latitude Longitude elevation T wind",
+        "SITE_ID TIMESTAMP LAT LNG Elev T wind",
+        "City,datetime,lat_deg,long,height (m),T,wind",
+        "Station ID,Valid Time,latitude [deg],longitude [deg],z,T,wind",
+        "name,Date,lat,lon,Altitude,T,wind",
+        "location,last_updated,Latitude,Longitude,alt,T,wind",
+    ],
+)
+def test_aliases_say_the_same(tmp_path, expected, names):
+    split = names.split("," if "," in names else " ")
+    found = read(written(table().set_axis(split, axis=1), tmp_path / "t.csv"))
+    assert_same(found, expected)
+    assert np.array_equal(found.sites["altitude"], expected.sites["altitude"])
+
+
+def waves(name: str, heights: np.ndarray) -> pd.DataFrame:
+    """Two buoys, of which a height is told at every time."""
+    hours = len(heights)
+    frame = pd.DataFrame({"station": ["a", "b"] * hours, "time": HOURS[:hours].repeat(2)})
+    return frame.assign(lat=[1.0, 2.0] * hours, lon=3.0, T=0.5, **{name: heights.ravel()})
+
+
+@pytest.mark.parametrize("name", ["height", "Elevation", "alt", "z", "height (m)"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_height_that_changes_is_measured(name, late, monkeypatch):
+    """However late it changes; one that never does is where the station stands."""
+    monkeypatch.setattr(frames, "BLOCK", 4)
+    heights = np.tile([7.0, 8.0], (12, 1))
+    fixed = read(waves(name, heights))
+    assert (fixed.channels, fixed.sites["altitude"].tolist()) == (("T",), [7, 8])
+    heights[1, 0], heights[2, 1] = np.nan, -9999  # not told then; that is no change
+    assert read(waves(name, heights)).sites["altitude"].tolist() == [7, 8]
+    heights[11 if late else 0, 1] = 9.0
+    found = read(waves(name, heights))
+    unit = "m" if "(" in name else "1"
+    assert found.quantity == (("T", "1"), (name.partition(" ")[0], unit))
+    assert np.array_equal(found.values[..., 1][found.observed[..., 1]], heights[heights > 0])
+    assert "altitude" not in found.sites
+    assert f"'{name}' changes at a station, so it is no altitude but a channel." in found.notes
+    unasked = read(waves(name, heights), variables="T")
+    assert (unasked.channels, dict(unasked.sites)) == (("T",), {})
+
+
+def test_of_several_heights_the_one_that_stays_is_the_altitude(tmp_path):
+    heights = np.arange(24.0).reshape(12, 2)
+    frame = waves("elevation", heights).assign(height=5.0)  # of the sea, and of the station
+    found = read(frame)
+    assert (found.channels, found.sites["altitude"].tolist()) == (("T", "elevation"), [5, 5])
+    alone = waves("height", heights).drop(columns="T")
+    assert np.array_equal(read(alone).values[..., 0], heights)
+    still = alone.assign(height=5.0)
+    with pytest.raises(DataError, match=r"'height' never changes at a station, so it is the alt"):
+        read(still)
+    assert read(still, variables="height").channels == ("height",)
+    nameless = read(alone.drop(columns="station"))  # a place is a station
+    assert np.array_equal(nameless.values[..., 0], heights)
+    buoy = alone[alone.station == "a"].drop(columns=["station", "lat", "lon"])
+    found = read(written(buoy, tmp_path / "buoy_1.5_2.5.csv"))  # a file of one station
+    assert np.array_equal(found.values[:, 0, 0], heights[:, 0])
+
+
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_separators_and_line_endings_say_the_same(tmp_path, expected, sep, ending):
+    found = read(written(table(), tmp_path / "t.csv", sep=sep, lineterminator=ending))
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("sep", [";", "\t"])
+def test_a_decimal_comma_says_the_same(tmp_path, expected, sep):
+    assert_same(read(written(table(), tmp_path / "t.csv", sep=sep, decimal=",")), expected)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
+def test_packed_tables_say_the_same(tmp_path, expected, suffix, pack):
+    packed = tmp_path / f"t.csv{suffix}"
+    packed.write_bytes(pack((tmp_path / "expected.csv").read_bytes()))
+    assert_same(read(packed), expected)
+
+
+def test_zstandard_says_the_same(tmp_path, expected):
+    arrow = pytest.importorskip("pyarrow")
+    data = (tmp_path / "expected.csv").read_bytes()
+    (tmp_path / "t.csv.zst").write_bytes(arrow.compress(data, codec="zstd", asbytes=True))
+    assert_same(read(tmp_path / "t.csv.zst"), expected)
+
+
+def test_quotes_comments_blank_lines_and_a_bom_change_nothing(tmp_path, expected):
+    text = written(table(), tmp_path / "t.csv", quoting=1).read_text()
+    lines = text.splitlines()
+    lines[3:3] = ["# a remark, with a comma", "", "   "]
+    (tmp_path / "t.csv").write_text("\ufeff# made by hand\n" + "\n".join(lines) + "\n\n")
+    assert_same(read(tmp_path / "t.csv"), expected)
+
+
+def test_without_names_each_position_is_a_station(tmp_path, expected):
+    found = read(written(table().drop(columns="station"), tmp_path / "t.csv"))
+    order = np.lexsort(expected.points.coordinates.T[::-1])
+    assert_same(found, expected.take(order), names=False)
+
+
+def test_names_keep_their_zeros_and_numbers_their_order(tmp_path):
+    rows = [
+        f"{name},2019-01-0{day},{i},1,{i}"
+        for i, name in enumerate(("10", "007", "9"))
+        for day in (1, 2)
+    ]
+    (tmp_path / "t.csv").write_text("id,time,lat,lon,v\n" + "\n".join(rows))
+    assert read(tmp_path / "t.csv").points.names == ("007", "9", "10")
+
+
+def test_units_are_parsed_off_where_names_stay_apart(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "site,time,lat,lon,Power(MW),temp [degC],T (min),T (max)\na,2019-01-01,1,2,3,4,5,6\n"
+    )
+    found = read(tmp_path / "t.csv")
+    assert found.quantity == (
+        ("Power", "MW"), ("temp", "degC"), ("T (min)", "1"), ("T (max)", "1"),
+    )  # fmt: skip
+
+
+def test_y_is_a_value_unless_x_is_there(tmp_path):
+    (tmp_path / "places.csv").write_text("name,lat,lon\na,1,2\nb,3,4\n")
+    frame = pd.DataFrame({"unique_id": ["a", "b"], "ds": "2020-01-01", "y": [5.0, 6.0]})
+    found = read(frame, stations=str(tmp_path / "places.csv"))
+    assert (found.channels, found.points.kind) == (("y",), "sphere")
+    assert found.values.ravel().tolist() == [5, 6]
+    plane = read(frame.assign(x=[0.0, 1.0], u=[7.0, 8.0]))
+    assert (plane.channels, plane.points.kind) == (("u",), "plane")
+    assert plane.points.coordinates.tolist() == [[0, 5], [1, 6]]
+
+
+def test_switches_and_marks_of_missing_values(tmp_path):
+    marks = ["1.5", "", "NA", "-", "--", "M", "null", "nan", "NaN", "-9999", "2e1"]
+    rows = [f"a,2019-01-{i + 1:02d},1,2,{mark},{i % 2 == 0}" for i, mark in enumerate(marks)]
+    (tmp_path / "t.csv").write_text("station,time,lat,lon,v,on\n" + "\n".join(rows))
+    found = read(tmp_path / "t.csv")
+    assert found.observed[:, 0, 0].tolist() == [True, *[False] * 9, True]
+    assert found.values[[0, 10], 0, 0].tolist() == [1.5, 20]
+    assert found.values[:, 0, 1].tolist() == [float(i % 2 == 0) for i in range(11)]
+
+
+def test_text_is_a_label_or_an_error(tmp_path):
+    frame = table().assign(sky="clear").reset_index(drop=True)
+    found = read(written(frame, tmp_path / "t.csv"))
+    assert found.channels == ("T", "wind")
+    assert any("'sky'" in note for note in found.notes)
+    frame["wind"] = frame["wind"].astype(object)
+    frame.loc[17, "wind"] = "calm"
+    with pytest.raises(DataError, match=r"column 'wind' has 'calm' in line 19; expected a number"):
+        read(written(frame, tmp_path / "t.csv"))
+    assert read(tmp_path / "t.csv", variables="T").channels == ("T",)  # nobody asked for wind
+    with pytest.raises(DataError, match=r"column 'sky' has 'clear' in line 2"):
+        read(tmp_path / "t.csv", variables="sky")
+
+
+@pytest.mark.parametrize(("duplicates", "result"), [("mean", 3.0), ("first", 1.0), ("last", 5.0)])
+def test_a_cell_given_twice(tmp_path, duplicates, result):
+    head = "station,time,lat,lon,v\na,2019-01-01,1,2,1\na,2019-01-02,1,2,7\n"
+    (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1,2,7\n")
+    merged = read(tmp_path / "t.csv")
+    assert merged.values.ravel().tolist() == [1, 7]
+    assert any("equal, merged" in note for note in merged.notes)
+    (tmp_path / "t.csv").write_text(head + "a,2019-01-01,1,2,5\n")
+    with pytest.raises(DataError, match=r"'v' at 'a', 2019-01-01T00:00:00Z: 1 and 5"):
+        read(tmp_path / "t.csv")
+    assert read(tmp_path / "t.csv", duplicates=duplicates).values[0, 0, 0] == result
+
+
+def test_a_station_stays_where_it_is(tmp_path):
+    head = "station,time,lat,lon,v\na,2019-01-01,1,2,3\n"
+    (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1.00005,2,3\n")
+    assert read(tmp_path / "t.csv").points.coordinates.tolist() == [[1, 2]]
+    (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1.5,2,3\n")
+    with pytest.raises(DataError, match=r"t.csv': station 'a' is at \(1, 2\) and \(1.5, 2\)"):
+        read(tmp_path / "t.csv")
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.integers(0, 30),
+            st.none() | st.floats(-(2.0**99), 2.0**99, width=32).filter(lambda v: v != -9999),
+        ),
+        min_size=1,
+        unique_by=lambda row: row[:2],
+    ).filter(lambda rows: any(value is not None for *_, value in rows))
+)
+def test_random_tables_come_back(rows):
+    frame = pd.DataFrame(rows, columns=["station", "hour", "v"])
+    frame["time"] = pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(frame.hour, unit="h")
+    frame["lat"] = frame.station.map({"a": 0.0, "b": 10.0, "c": -20.5, "d": 30.25})
+    found = read(frame.assign(lon=5.0).drop(columns="hour"))
+    cells = {
+        (found.points.names[n], int(found.times[t] - found.times[0])): found.values[t, n, 0]
+        for t, n, _ in np.argwhere(found.observed)
+    }
+    start = frame.time.min()
+    assert cells == {
+        (row.station, (row.time - start).value): np.float32(row.v)
+        for row in frame.itertuples()
+        if not (row.v is None or np.isnan(row.v))
+    }
+
+
+def test_noaa_stations(data):
+    found = read(data("noaa-daily"))
+    assert found.values.shape == (1461, 137, 4)
+    assert found.channels == ("Tmax", "Tmin", "TDP", "Precip")
+    assert np.array_equal(np.diff(found.times), np.full(1460, 86_400 * 10**9))
+    assert np.datetime64(int(found.times[0]), "ns") == np.datetime64("1990-01-01")
+    rows = 196_350  # 98 % of stations times days
+    missing = 1 - found.observed.sum((0, 1)) / rows
+    np.testing.assert_allclose(missing, [0.0005, 0.0060, 0.2626, 0.0161], atol=1e-4)
+    both = found.observed[..., :2].all(-1)
+    assert (found.values[..., 0] >= found.values[..., 1])[both].mean() > 0.999  # Tmax >= Tmin

@@ -1,0 +1,291 @@
+"""Ridge regression from sums equals the one from rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stonet.linear import ridge
+from stonet.linear.ridge import (
+    BLOCK,
+    PULLS,
+    RIDGES,
+    STRONG,
+    Choice,
+    Moments,
+    best_choice,
+    gram,
+    solve,
+)
+
+COLUMNS, LEADS, CHANNELS = 5, 3, 2
+Rows = tuple[tuple[np.ndarray, np.ndarray], ...]  # X and Y of every hour
+LEAST = Choice(1e-14, PULLS[-1])  # plain least squares, all hours together
+
+
+def rows(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Regressors of different sizes with an intercept last, and targets with noise."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(count, COLUMNS)) * np.array([1.0, 3.0, 0.2, 1.0, 1.0]) + 0.5
+    x[:, -1] = 1.0
+    true = np.random.default_rng(seed % 2).normal(size=(COLUMNS, LEADS, CHANNELS))
+    return x, forecast(x, true) + 0.1 * generator.normal(size=(count, LEADS, CHANNELS))
+
+
+def moments(*parts: tuple[np.ndarray, np.ndarray]) -> Moments:
+    """One hour for each part, added in pieces."""
+    result = Moments.zeros(len(parts), COLUMNS, LEADS, CHANNELS)
+    for hour, (x, y) in enumerate(parts):
+        for piece in np.array_split(np.arange(len(x)), 3):
+            result.add(hour, x[piece], y[piece])
+    return result
+
+
+def lstsq(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.linalg.lstsq(x, y.reshape(len(x), -1), rcond=None)[0].reshape(-1, LEADS, CHANNELS)
+
+
+def ridge_by_rows(
+    x: np.ndarray, y: np.ndarray, strength: float, prior: np.ndarray | None = None
+) -> np.ndarray:
+    """argmin |Y - X beta|^2 + strength |beta - prior|^2: a row for each coefficient's wish."""
+    more = np.sqrt(strength) * np.eye(x.shape[1])
+    wish = np.zeros((x.shape[1], LEADS, CHANNELS)) if prior is None else prior
+    wish = np.sqrt(strength) * wish
+    return lstsq(np.concatenate([x, more]), np.concatenate([y, wish]))
+
+
+def size_of(x: np.ndarray) -> float:
+    """The unit of ridges and pulls."""
+    return float(np.square(x).sum(0).mean())
+
+
+def by_rows(parts: Rows, choice: Choice, prior: np.ndarray) -> np.ndarray:
+    """What `solve` says, hour by hour from the rows: pooled first, then each drawn towards it."""
+    rest = [(x, y - forecast(x, b)) for (x, y), b in zip(parts, prior, strict=True)]
+    x, y = (np.concatenate(pair) for pair in zip(*rest, strict=True))
+    pooled = ridge_by_rows(x, y, choice.ridge * size_of(x))
+    if choice.pull == PULLS[-1]:
+        return pooled + prior
+    grip = choice.pull * size_of(x) / len(parts)
+    return np.stack([ridge_by_rows(*part, grip, pooled) for part in rest]) + prior
+
+
+def forecast(x: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    return np.einsum("rc,cld->rld", x, beta)
+
+
+def test_the_error_from_sums_is_the_mean_square_over_rows() -> None:
+    parts = rows(0), rows(1, count=50)
+    beta = np.random.default_rng(5).normal(size=(2, COLUMNS, LEADS, CHANNELS))
+    squares = [(forecast(x, b) - y) ** 2 for (x, y), b in zip(parts, beta, strict=True)]
+    wanted = np.concatenate(squares).mean(0)
+    np.testing.assert_allclose(moments(*parts).error(beta), wanted, rtol=1e-10)
+
+
+def test_the_errors_of_many_coefficients_are_those_of_each() -> None:
+    sums = moments(rows(0), rows(1, count=50))
+    betas = np.random.default_rng(5).normal(size=(2, COLUMNS, 4, LEADS, CHANNELS))
+    apart = [sums.error(betas[:, :, number]) for number in range(4)]
+    np.testing.assert_allclose(sums.error(betas), np.stack(apart), rtol=1e-10)
+
+
+def test_sums_add_up_to_those_of_the_joined_rows() -> None:
+    one, other = (rows(0), rows(1, count=50)), (rows(2, count=30), rows(3))
+    joined = [
+        tuple(np.concatenate(pair) for pair in zip(*hour, strict=True))
+        for hour in zip(one, other, strict=True)
+    ]
+    found, wanted = moments(*one) + moments(*other), moments(*joined)
+    for part, expected in vars(wanted).items():
+        np.testing.assert_allclose(getattr(found, part), expected, rtol=1e-12, err_msg=part)
+
+
+@pytest.mark.parametrize("columns", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 7])
+def test_the_gram_matrix_in_blocks_is_the_plain_one(columns: int) -> None:
+    x = np.random.default_rng(0).normal(size=(13, columns))
+    np.testing.assert_allclose(gram(x), x.T @ x, rtol=0, atol=1e-12)
+
+
+def test_pooled_coefficients_are_those_of_least_squares() -> None:
+    x, y = rows(0)
+    np.testing.assert_allclose(solve(moments((x, y)), LEAST)[0], lstsq(x, y), rtol=1e-8)
+
+
+def test_columns_that_are_not_kept_take_no_part() -> None:
+    x, y = rows(0)
+    keep = np.array([0, 2, 4])
+    beta = solve(moments((x, y)).take(keep), LEAST)
+    np.testing.assert_allclose(beta[0], lstsq(x[:, keep], y), rtol=1e-8)
+
+
+def test_a_column_that_stands_for_another_is_that_one_twice() -> None:
+    x, y = rows(0)
+    twice = np.array([0, 1, 1, 3, 4])
+    beta = solve(moments((x, y)).take(twice), Choice(1e-6, PULLS[-1]))[0]
+    wanted = ridge_by_rows(x[:, twice], y, 1e-6 * size_of(x[:, twice]))
+    np.testing.assert_allclose(beta, wanted, rtol=1e-6)
+    np.testing.assert_allclose(beta[1], beta[2], rtol=1e-6)  # which share what there is to say
+
+
+def test_the_pull_leads_from_each_hour_alone_to_all_together(monkeypatch) -> None:
+    """The last pull stands for infinity: the limit must not differ from it."""
+    monkeypatch.setattr(ridge, "PULLS", (np.inf,))
+    parts = rows(0), rows(1)
+    train, apart = moments(*parts), np.stack([lstsq(*part) for part in parts])
+    together = np.stack([lstsq(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))] * 2)
+    for pull, wanted in ((1e-13, apart), (1e10, together), (np.inf, together)):
+        np.testing.assert_allclose(solve(train, Choice(1e-14, pull)), wanted, rtol=1e-6)
+
+
+def some_prior(hours: int = 2) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=(hours, COLUMNS, LEADS, CHANNELS))
+
+
+def test_an_infinite_ridge_keeps_the_prior() -> None:
+    train, prior = moments(rows(0), rows(1)), some_prior()
+    beta = solve(train, Choice(STRONG[-1], PULLS[-1]), prior)
+    np.testing.assert_allclose(beta, prior, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("strength", [1e-3, 0.1, 10.0])
+def test_a_ridge_draws_towards_the_prior(strength: float) -> None:
+    """The same as least squares on what the prior leaves over, plus the prior."""
+    (x, y), prior = rows(0), some_prior(1)
+    beta = solve(moments((x, y)), Choice(strength, PULLS[-1]), prior)[0]
+    held = strength * size_of(x)
+    np.testing.assert_allclose(beta, ridge_by_rows(x, y, held, prior[0]), rtol=1e-7)
+    rest = ridge_by_rows(x, y - forecast(x, prior[0]), held)
+    np.testing.assert_allclose(beta, prior[0] + rest, rtol=1e-7)
+
+
+def test_sums_without_the_prior_are_those_of_what_it_leaves_over() -> None:
+    parts, prior = (rows(0), rows(1, count=50)), some_prior()
+    rest = [(x, y - forecast(x, b)) for (x, y), b in zip(parts, prior, strict=True)]
+    found, wanted = moments(*parts).without(prior), moments(*rest)
+    np.testing.assert_allclose(found.xy, wanted.xy, rtol=1e-9)
+    np.testing.assert_array_equal(found.xx, wanted.xx)
+
+
+@pytest.mark.parametrize("choice", [Choice(0.01, PULLS[0]), Choice(1e-6, 0.1), Choice(10.0, 1.0)])
+def test_hours_are_drawn_towards_the_pooled_coefficients_and_these_to_the_prior(choice) -> None:
+    parts, prior = (rows(0), rows(1, count=50)), some_prior()
+    np.testing.assert_allclose(
+        solve(moments(*parts), choice, prior), by_rows(parts, choice, prior), rtol=1e-6
+    )
+    nowhere = np.zeros_like(prior)
+    np.testing.assert_allclose(
+        solve(moments(*parts), choice), by_rows(parts, choice, nowhere), rtol=1e-6
+    )
+
+
+def two_hours(seed: int, count: int, apart: float) -> Rows:
+    """Their coefficients differ by so much, and there is as much noise as there is to find."""
+    (x, y), (other, _) = rows(2 * seed, count), rows(2 * seed + 1, count)
+    true = np.random.default_rng(9).normal(size=(3, COLUMNS, LEADS, CHANNELS))
+    noise = np.random.default_rng(seed).normal(size=(2, *y.shape))
+    return (
+        (x, forecast(x, true[0] + apart * true[1]) + noise[0]),
+        (other, forecast(other, true[0] + apart * true[2]) + noise[1]),
+    )
+
+
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_the_best_choice_over_all_folds_is_here_that_of_a_full_search(with_prior: bool) -> None:
+    folds = [
+        (two_hours(1, 8, 0.1), two_hours(2, 50, 0.1)),
+        (two_hours(3, 30, 0.5), two_hours(4, 20, 0.5)),
+    ]
+    prior = some_prior() * with_prior
+
+    def error(choice: Choice) -> float:
+        total = 0.0
+        for train, judge in folds:
+            pairs = zip(judge, by_rows(train, choice, prior), strict=True)
+            total += np.concatenate([(forecast(x, b) - y) ** 2 for (x, y), b in pairs]).mean()
+        return total
+
+    ridges = (*RIDGES, *STRONG) if with_prior else RIDGES
+    best = min((Choice(r, p) for p in PULLS for r in ridges), key=error)
+    sums = [(moments(*train), moments(*judge)) for train, judge in folds]
+    given = prior if with_prior else None
+    assert best_choice(sums, given) == best
+    assert best not in [best_choice([one], given) for one in sums]  # all of them had a say
+
+
+def test_an_hour_that_was_never_seen_uses_the_pooled_coefficients() -> None:
+    train = moments(rows(0), (np.zeros((0, COLUMNS)), np.zeros((0, LEADS, CHANNELS))))
+    beta = solve(train, best_choice([(train, train)]))
+    np.testing.assert_allclose(beta[1], beta[0], rtol=0.05)
+    np.testing.assert_allclose(beta[1], lstsq(*rows(0)), rtol=0.05)
+
+
+def test_the_best_on_validation_is_chosen_or_on_training_where_there_is_none() -> None:
+    """Noise in a few rows asks for a larger ridge than the rows themselves do."""
+    x, y = rows(0, count=6)
+    y = y + np.random.default_rng(8).normal(size=y.shape)
+    train, validation = moments((x, y)), moments(rows(2))
+    chosen = best_choice([(train, validation)])
+    solved = {strength: ridge_by_rows(x, y, strength * size_of(x)) for strength in RIDGES}
+    best = min(RIDGES, key=lambda strength: validation.error(solved[strength][None]).mean())
+    assert chosen == (best, PULLS[-1])
+    np.testing.assert_allclose(solve(train, chosen)[0], solved[best], rtol=1e-6)
+    nothing = Moments.zeros(1, COLUMNS, LEADS, CHANNELS)
+    assert best_choice([(train, nothing)]).ridge < 1e-6 < chosen.ridge
+
+
+def test_whitened_regressors_are_uncorrelated_with_mean_zero() -> None:
+    x, y = rows(0)
+    white = moments((x, y)).whitening(1e-14, width=COLUMNS - 1)
+    z = x @ white
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(z.T @ z / len(z), np.eye(COLUMNS - 1), atol=1e-9)
+
+
+def test_whitening_keeps_the_widest_directions_and_leaves_columns_out() -> None:
+    x, y = rows(0)
+    train, keep = moments((x, y)), np.array([0, 1, 4])
+    narrow = train.whitening(1e-14, width=1)
+    variance, direction = np.linalg.eigh(np.cov(x[:, :-1].T, bias=True))
+    along = narrow[:-1, 0] * np.sqrt(variance[-1])
+    np.testing.assert_allclose(np.abs(along), np.abs(direction[:, -1]), atol=1e-9)
+    some = train.take(keep).whitening(1e-14, width=4)
+    assert (some[:, 2:] == 0).all()
+    z = x[:, keep] @ some[:, :2]
+    np.testing.assert_allclose(z.T @ z / len(z), np.eye(2), atol=1e-9)
+
+
+def test_directions_below_the_ridge_stay_small() -> None:
+    x, y = rows(0)
+    x[:, 3] = x[:, 0] + 1e-9 * x[:, 3]  # twice the same, but for noise
+    z = x @ moments((x, y)).whitening(1e-6, width=COLUMNS - 1)
+    spread = z.std(0)
+    assert spread[-1] < 0.01 and (spread[:-1] > 0.9).all()
+
+
+def test_blurred_sums_are_those_of_columns_with_errors_of_their_own() -> None:
+    """In the mean over many errors, which have nothing to do with anything else."""
+    x, y = rows(0)
+    noise = np.array([0.5, 2.0, 0.0, 0.1, 0.0])
+    errors = np.random.default_rng(1).normal(size=(4000, *x.shape)) * np.sqrt(noise)
+    wanted = np.mean([(x + e).T @ (x + e) for e in errors], axis=0)
+    blurred = moments((x, y)).blurred(noise)
+    np.testing.assert_allclose(blurred.xx[0], wanted, atol=0.01 * len(x))
+    np.testing.assert_array_equal(blurred.xy, moments((x, y)).xy)
+
+
+def test_sums_with_replaced_columns_are_those_of_rows_in_which_others_stand_for_them() -> None:
+    """Mixtures of the others, and of the intercept; whoever holds the sums keeps them."""
+    parts, some = (rows(0), rows(1, count=50)), np.array([1, 2])
+    change = np.random.default_rng(3).normal(size=(COLUMNS, 2))
+    change[some] = 0
+    mixed = []
+    for x, y in parts:
+        other = x.copy()
+        other[:, some] = x @ change
+        mixed.append((other, y))
+    sums = moments(*parts)
+    found, wanted = sums.replaced(some, change), moments(*mixed)
+    for name, value in vars(found).items():
+        np.testing.assert_allclose(value, vars(wanted)[name], rtol=1e-10, atol=1e-8)
+        np.testing.assert_array_equal(vars(sums)[name], vars(moments(*parts))[name])

@@ -1,0 +1,175 @@
+"""AGCRN: its formula in dense loops, a plain GRU as its special case, and its size."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from helpers.contracts import BATTERY, Case, ask, small_field, small_points, stirred
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from stonet.config import load_config
+from stonet.data.durations import SECOND
+from stonet.data.geometry import Points
+from stonet.data.time_spec import Clock
+from stonet.errors import UsageError
+from stonet.models.baselines.agcrn import AGCRN, AdaptiveGRU
+from stonet.models.baselines.base import Inputs
+from stonet.models.forecaster import Lesson
+
+NODES, CHANNELS, EXTRA, PAST, HORIZON = 6, 2, 4, 3, 5
+PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
+
+
+@cache
+def case_of(place: str) -> Case:
+    return Case.of(small_field(*PLACES[place]), "model=agcrn", relabels=False)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("truth", BATTERY, ids=lambda truth: truth.__name__)
+def test_agcrn_keeps_the_promises(truth, place: str) -> None:
+    truth(case_of(place))
+
+
+def made(*settings: str, nodes: Points | None = None) -> AGCRN:
+    """A small one in float64, no parameter at rest, with a calendar."""
+    config = load_config(settings=("rival.hidden=3", "rival.embedding=2", *settings))
+    clock = Clock(3600 * SECOND, PAST, HORIZON, calendar=True)
+    model = AGCRN(config, clock, CHANNELS, nodes or small_points("plane", NODES))
+    return stirred(model.double())  # type: ignore[return-value]
+
+
+def some_inputs(batch: int = 2, nodes: int = NODES) -> Inputs:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (batch, PAST, nodes, CHANNELS + EXTRA), (batch, HORIZON, EXTRA)
+    past, clock = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(past, clock, CHANNELS)
+
+
+def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list[Tensor]:
+    """One sample: node by node, term by term, each gate with its own slice of the pools."""
+    nodes, hidden = len(e), layer.hidden
+    a = torch.stack([(e @ e[n]).clamp(min=0).exp() for n in range(nodes)])
+    a = a / a.sum(1, keepdim=True)
+    terms = [torch.eye(nodes, dtype=e.dtype), a, 2 * a @ a - torch.eye(nodes, dtype=e.dtype)]
+
+    def convolved(x: Tensor, pool: Tensor, gate: int) -> Tensor:
+        rows, width = [], x.shape[1]
+        for n in range(nodes):
+            total = torch.zeros(hidden, dtype=e.dtype)
+            for d in range(e.shape[1]):
+                for k in range(order):
+                    matrix = pool[d, k * width : (k + 1) * width]
+                    around = sum(terms[k][n, m] * x[m] for m in range(nodes))
+                    total += e[n, d] * (around @ matrix[:, gate * hidden : (gate + 1) * hidden])
+            rows.append(total)
+        return torch.stack(rows)
+
+    h, states = torch.zeros(nodes, hidden, dtype=e.dtype), []
+    for x in xs:
+        bias = [e @ layer.bias[:, g * hidden : (g + 1) * hidden] for g in range(3)]
+        z, r = (
+            torch.sigmoid(convolved(x, layer.see, g) + convolved(h, layer.keep, g) + bias[g])
+            for g in (0, 1)
+        )
+        c = torch.tanh(convolved(x, layer.see, 2) + convolved(z * h, layer.renew, 0) + bias[2])
+        h = r * h + (1 - r) * c
+        states.append(h)
+    return states
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@torch.no_grad()
+def test_it_is_the_papers_formula(order: int) -> None:
+    model, inputs = made(f"rival.order={order}"), some_inputs()
+    found = model.roll(inputs, None, None)
+    for sample in range(2):
+        xs = list(inputs.past[sample])
+        for layer in model.layers:
+            xs = by_hand(layer, xs, model.embedding, order)
+        leads = xs[-1] @ model.readout.weight.T + model.readout.bias
+        for lead in range(HORIZON):
+            torch.testing.assert_close(
+                found[sample, lead],
+                leads[:, lead * CHANNELS : (lead + 1) * CHANNELS],
+                rtol=1e-10,
+                atol=1e-10,
+            )
+
+
+@torch.no_grad()
+def test_without_graph_and_embeddings_it_is_a_gated_recurrent_unit() -> None:
+    """torch resets behind the matrix, AGCRN before it: alike where that matrix is diagonal."""
+    model, inputs, width = made("rival.order=1", "rival.layers=1", "rival.embedding=1"), 6, 3
+    model.embedding.fill_(1.0)
+    layer, x = model.layers[0], some_inputs()
+    gru = nn.GRU(inputs, width, batch_first=True).double()
+    diagonal = torch.diag(torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
+    layer.renew.copy_(diagonal[None])
+    see, keep, bias = layer.see[0], layer.keep[0], layer.bias[0]
+    z, r, c = (slice(g * width, (g + 1) * width) for g in range(3))  # torch calls them r, z, n
+    gru.weight_ih_l0.copy_(torch.cat([see[:, z], see[:, r], see[:, c]], dim=1).T)
+    gru.weight_hh_l0.copy_(torch.cat([keep[:, z].T, keep[:, r].T, diagonal]))
+    gru.bias_ih_l0.copy_(torch.cat([bias[z], bias[r], bias[c]]))
+    gru.bias_hh_l0.zero_()
+    alone = x.past.transpose(1, 2).reshape(2 * NODES, PAST, inputs)
+    expected = gru(alone)[0].unflatten(0, (2, NODES)).permute(2, 1, 0, 3)
+    found = layer(x.past.permute(1, 2, 0, 3), model.embedding, torch.zeros(NODES, NODES).double())
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_node_is_its_embedding() -> None:
+    """Nodes in another order, with their embeddings, give the same forecast; place is nothing."""
+    model, inputs = made(), some_inputs()
+    before = model.roll(inputs, None, None)
+    order = torch.randperm(NODES, generator=torch.Generator().manual_seed(1))
+    model.embedding.copy_(model.embedding[order].clone())
+    moved = Inputs(inputs.past[:, :, order], inputs.clock, CHANNELS)
+    torch.testing.assert_close(
+        model.roll(moved, None, None), before[:, :, order], rtol=1e-10, atol=1e-10
+    )
+
+
+def test_all_leads_are_said_at_once_and_no_label_is_looked_at() -> None:
+    model, inputs = made(), some_inputs()
+    target = torch.full((2, HORIZON, NODES, CHANNELS), 9.0, dtype=torch.float64)
+    lesson = Lesson(target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON))
+    taught, alone = model.roll(inputs, None, lesson), model.roll(inputs, None, None)
+    assert torch.equal(taught, alone)
+
+
+def test_the_number_of_parameters() -> None:
+    """The harness has an embedding for each layer (N x 4), and one readout for all leads."""
+    config = load_config(settings=["rival.order=2"])
+    nodes = small_points("sphere", 2048)
+    model = AGCRN(config, Clock(SECOND, 12, 12, calendar=False), 1, nodes)
+    count = sum(p.numel() for p in model.parameters())
+    readout, rolled = 32 * 12 + 12, 32 + 1
+    assert count + 2048 * 4 - readout + rolled == 91_681
+
+
+def test_no_node_has_weights_for_each_sample() -> None:
+    """What is kept for the gradient grows with the weights plus the samples, not their product."""
+    batch, nodes = 64, 40
+    model = made("rival.hidden=16", "rival.embedding=4", nodes=small_points("plane", nodes))
+    kept: list[int] = []
+    inputs = some_inputs(batch, nodes)
+    with saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
+        model.roll(inputs, None, None).sum().backward()
+    weights, states = nodes * 2 * 16 * 48, PAST * nodes * batch * 48
+    assert max(kept) <= max(weights, states) < weights * batch / 8
+
+
+def test_it_takes_no_other_points() -> None:
+    case = case_of("plane")
+    some = case.nodes.take(np.arange(20))
+    with pytest.raises(UsageError, match="AGCRN has weights for each of its 24 training points"):
+        case.run.model.graph(some)
+    assert not case.run.model.inductive
+    elsewhere = ask(case.model(), case.batch(1), case.nodes, small_points("plane", 3, seed=5))
+    assert elsewhere.isfinite().all()  # asked between its points, it says their mean

@@ -1,0 +1,305 @@
+"""Portraits: what was observed at a place, in standard deviations; elsewhere as those around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers.contracts import HOUR, START, fitted_run, small_field, small_points, small_task
+
+from stonet.data.field import Field
+from stonet.data.geometry import Points
+from stonet.data.scaling import Scaler
+from stonet.data.time_spec import Clock
+from stonet.data.windows import Windows, cut
+from stonet.models import site_climatology
+from stonet.models.site_climatology import Portraits
+from stonet.training.run_folder import pack, unpack
+
+DAILY = Clock(step=HOUR, past=2, horizon=1, calendar=True)
+PLAIN = replace(DAILY, calendar=False)
+DAYS, NODES = 10, 12
+FRAMES = 24 * DAYS + 2  # so that the windows' newest inputs make up whole days
+KINDS = pytest.mark.parametrize("kind", ["plane", "sphere"])
+
+
+def noise(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def windows(
+    values: np.ndarray,
+    points: Points | None = None,
+    clock: Clock = DAILY,
+    observed: np.ndarray | None = None,
+) -> Windows:
+    """Every window of one episode (time, node, channel)."""
+    field = Field(
+        values.astype(np.float32),
+        START + clock.step * np.arange(len(values)),
+        small_points("plane", values.shape[1]) if points is None else points,
+        tuple(f"c{i}" for i in range(values.shape[-1])),
+        observed,
+        calendar=clock.calendar,
+    )
+    return cut((field,), Scaler.identity(values.shape[-1]), clock)
+
+
+def fitted(made: Windows) -> Portraits:
+    field = made.fields[0]
+    portraits = Portraits(made.clock, len(field.channels), field.points)
+    portraits.fit(made)
+    return portraits
+
+
+def close(one: torch.Tensor, other: torch.Tensor | np.ndarray, within: float = 1e-4) -> None:
+    torch.testing.assert_close(one, torch.as_tensor(other, dtype=one.dtype), rtol=0, atol=within)
+
+
+def standardised(traits: np.ndarray) -> np.ndarray:
+    return (traits - traits.mean(0)) / traits.std(0)
+
+
+# Of training points
+
+
+def test_of_a_daily_course_they_are_its_mean_spread_and_waves() -> None:
+    """u = m + a cos(turn + p) + b cos(2 turn + q): m, sqrt((a^2 + b^2) / 2), a cos p, -a sin p, ...
+
+    Two channels, trait by trait.
+    """
+    m, a, p, b, q = noise(5, NODES, 2)
+    hour = (START // HOUR + np.arange(FRAMES)) % 24
+    turn = 2 * np.pi * hour[:, None, None] / 24
+    found = fitted(windows(m + a * np.cos(turn + p) + b * np.cos(2 * turn + q))).known
+    waves = (a * np.cos(p), -a * np.sin(p), b * np.cos(q), -b * np.sin(q))
+    wanted = np.stack([m, np.sqrt((a**2 + b**2) / 2), *waves], axis=1)  # node trait channel
+    close(found, standardised(wanted.reshape(NODES, -1)))
+
+
+def test_they_are_means_over_what_was_observed() -> None:
+    """Frame by frame and node by node; whatever stands where nothing was."""
+    values, seen = noise(90, NODES, 2), np.random.default_rng(2).random((90, NODES, 2)) < 0.6
+    turn = 2 * np.pi * ((START // HOUR + np.arange(90)) % 24) / 24
+    waves = [wave(k * turn) for k in (1, 2) for wave in (np.cos, np.sin)]
+    wanted = np.empty((NODES, 6, 2))
+    for node, channel in np.ndindex(NODES, 2):
+        frames = [t for t in range(1, 89) if seen[t, node, channel]]  # a window's newest input
+        one = values[frames, node, channel]
+        daily = [2 * np.mean((one - one.mean()) * wave[frames]) for wave in waves]
+        wanted[node, :, channel] = [one.mean(), one.std(), *daily]
+    found = fitted(windows(values, observed=seen)).known
+    close(found, standardised(wanted.reshape(NODES, -1)))
+    wild = windows(np.where(seen, values, 1e30), observed=seen)
+    assert torch.equal(fitted(wild).known, found)
+
+
+def test_who_was_hardly_ever_observed_looks_as_those_around_expect() -> None:
+    """And tells nobody anything: the others are as if it were not there."""
+    values, seen = noise(200, NODES, 2), np.ones((200, NODES, 2), bool)
+    seen[:, 3], seen[5:, 7, 1] = False, False  # one never, of one a channel in five frames
+    found = fitted(windows(np.where(seen, values, 1e6), observed=seen))
+    others = np.delete(np.arange(NODES), 3)
+    points = small_points("plane", NODES).take(others)
+    alone = fitted(windows(values[:, others], points, observed=seen[:, others]))
+    close(found.known[others, ::2], alone.known[:, ::2], 1e-5)
+    close(found.known[3], found.expected(found.nodes.take(np.array([3])))[0], 1e-5)
+    wild = fitted(windows(np.where(seen, values, -1e3), observed=seen))
+    assert torch.equal(wild.known, found.known)
+    assert found.own.tolist() == [[n != 3, n not in (3, 7)] for n in range(NODES)]
+    assert float(found.known.abs().max()) < 5
+    nobody = fitted(windows(values, observed=np.zeros_like(seen)))
+    assert not nobody.known.any() and not nobody.own.any()
+
+
+def test_without_hours_there_is_no_daily_course() -> None:
+    values = noise(60, NODES, 2)
+    used = values[1:59]
+    wanted = np.stack([used.mean(0), used.std(0)], axis=1).reshape(NODES, -1)
+    close(fitted(windows(values, clock=PLAIN)).known, standardised(wanted))
+
+
+def test_how_many_values_are_looked_at_together_makes_no_difference(monkeypatch) -> None:
+    made = windows(noise(90, NODES, 2))
+    whole, elsewhere = fitted(made), small_points("plane", 7, seed=4)
+    asked = whole.at(elsewhere)
+    monkeypatch.setattr(site_climatology, "AT_ONCE", 40)
+    monkeypatch.setattr(site_climatology, "ASKED", 3)
+    close(fitted(made).known, whole.known, 1e-6)
+    close(whole.at(elsewhere), asked, 1e-6)
+
+
+def test_some_of_the_frames_tell_enough(monkeypatch) -> None:
+    """Drawn at random, so that no hour of the day is missed."""
+    level, turn = noise(NODES, 1), 2 * np.pi * np.arange(24 * 200 + 2)[:, None, None] / 24
+    values = level + np.cos(turn) * noise(NODES, 1, seed=2) + 0.1 * noise(len(turn), NODES, 1)
+    every = fitted(windows(values))
+    monkeypatch.setattr(site_climatology, "FRAMES", 800)
+    some = fitted(windows(values))
+    assert not torch.equal(some.known, every.known)
+    close(some.known[:, [0, 2]], every.known[:, [0, 2]], 0.05)  # the level, and the day's wave
+
+
+@pytest.mark.parametrize("value", [0.0, 7.5])
+def test_a_field_that_does_not_vary_tells_nothing(value: float) -> None:
+    portraits = fitted(windows(np.full((60, NODES, 1), value)))
+    assert not portraits.known.any()
+    assert not portraits.at(small_points("plane", 5, seed=3)).any()
+
+
+@KINDS
+def test_the_order_of_the_points_does_not_matter(kind: str) -> None:
+    values, points = noise(60, 30, 1), small_points(kind, 30)
+    order = np.random.default_rng(3).permutation(30)
+    one, two = (
+        fitted(windows(values, points)),
+        fitted(windows(values[:, order], points.take(order))),
+    )
+    close(two.known, one.known[order], 1e-5)
+    asked = small_points(kind, 9, seed=8)
+    close(two.at(asked), one.at(asked), 1e-5)
+    close(two.expected(points), one.expected(points), 1e-5)
+
+
+def test_points_that_share_a_place_share_their_portrait() -> None:
+    """It is the mean of what each would have; whoever is asked there, alone or with others."""
+    values, points = noise(60, NODES, 1), small_points("plane", NODES)
+    shared = points.coordinates.copy()
+    shared[[4, 9]] = shared[2]
+    traits = np.stack([values[1:59].mean(0), values[1:59].std(0)], axis=1).reshape(NODES, -1)
+    traits[[2, 4, 9]] = traits[[2, 4, 9]].mean(0)
+    portraits = fitted(windows(values, Points(shared), PLAIN))
+    close(portraits.known, standardised(traits))
+    for chosen in ([2], [4], [9], [4, 9], list(range(NODES))):
+        asked = Points(shared).take(np.array(chosen))
+        assert torch.equal(portraits.at(asked), portraits.known[chosen])
+
+
+# Elsewhere
+
+
+@pytest.fixture(scope="module", params=["plane", "sphere"])
+def portraits(request) -> Portraits:
+    return fitted(windows(noise(60, 40, 2), small_points(request.param, 40)))
+
+
+def test_a_training_point_that_is_asked_has_its_own_and_other_places_the_expected_one(
+    portraits: Portraits,
+) -> None:
+    """Together or one by one, in any order."""
+    other, chosen = small_points(portraits.nodes.kind, 5, seed=6), np.array([31, 2, 17])
+    mixed = other.joined(portraits.nodes.take(chosen))
+    found = portraits.at(mixed)
+    assert torch.equal(found[5:], portraits.known[chosen])
+    close(found[:5], portraits.expected(other), 1e-6)
+    alone = [portraits.at(mixed.take(np.array([i]))) for i in range(len(mixed))]
+    close(torch.cat(alone), found, 1e-6)
+    assert torch.equal(portraits.at(portraits.nodes), portraits.known)
+
+
+def test_what_is_expected_at_a_point_is_never_read_there(portraits: Portraits) -> None:
+    before = portraits.expected(portraits.nodes)
+    for node in (0, 17, 39):
+        changed = fresh(portraits)
+        changed.known[node] += 100
+        after = changed.expected(portraits.nodes)
+        assert torch.equal(after[node], before[node])
+        assert (after != before).any(1).sum() > 3  # its neighbours do read it
+
+
+def test_what_is_expected_where_several_points_are_is_read_at_none_of_them() -> None:
+    twice = small_points("plane", 20)
+    twice = Points(np.concatenate([twice.coordinates, twice.coordinates[:2]]))
+    portraits = fitted(windows(noise(60, 22, 1), twice))
+    before = portraits.expected(twice)
+    portraits.known[[0, 20]] += 100
+    after = portraits.expected(twice)
+    assert torch.equal(after[[0, 20]], before[[0, 20]]) and not torch.equal(after, before)
+
+
+def test_what_all_have_in_common_is_expected_everywhere(portraits: Portraits) -> None:
+    alike = fresh(portraits)
+    alike.known.fill_(3.0)
+    places = portraits.nodes.joined(small_points(portraits.nodes.kind, 9, seed=5))
+    close(alike.expected(places), torch.full((49, portraits.traits), 3.0), 1e-5)
+
+
+@KINDS
+def test_a_trait_that_is_linear_in_place_is_expected_where_it_would_be(kind: str) -> None:
+    """In standard deviations over the training points; without the point itself, too."""
+    points, inside = small_points(kind, 200), small_points(kind, 300, seed=5)
+    low, high = (np.quantile(points.coordinates, share, axis=0) for share in (0.1, 0.9))
+    kept = ((inside.coordinates > low) & (inside.coordinates < high)).all(1)
+    inside = inside.take(np.flatnonzero(kept))
+    slope = noise(2, seed=2) / (high - low)
+
+    def level(places: Points) -> np.ndarray:
+        return places.coordinates @ slope
+
+    values = level(points)[:, None] + 0.01 * noise(60, 200, 1)
+    found, here = fitted(windows(values, points, PLAIN)), level(points)
+    wanted = (level(inside) - here.mean()) / here.std()
+    close(found.at(inside)[:, 0], wanted, 0.1)
+    middle = ((points.coordinates > low) & (points.coordinates < high)).all(1)
+    close(found.expected(points)[middle, 0], ((here - here.mean()) / here.std())[middle], 0.1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_of_one_or_two_points_all_else_is_expected(nodes: int) -> None:
+    """Nobody stands around the only one: nothing is expected there."""
+    portraits = fitted(windows(noise(60, nodes, 1), small_points("plane", nodes)))
+    expected = portraits.expected(portraits.nodes)
+    close(expected, portraits.known.flip(0) if nodes == 2 else torch.zeros_like(expected), 1e-6)
+    assert portraits.at(Points(np.array([[5.0, 5.0]]))).isfinite().all()
+
+
+def test_strangers_are_shown_as_expected_and_others_as_they_are(portraits: Portraits) -> None:
+    some = portraits.nodes.take(np.array([3, 30, 11]))
+    strange = torch.rand(6, 3) < 0.5
+    shown, own, guess = portraits.shown(some, strange), portraits.at(some), portraits.expected(some)
+    for window, point in np.ndindex(6, 3):
+        wanted = guess[point] if strange[window, point] else own[point]
+        assert torch.equal(shown[window, point], wanted)
+
+
+# In a model
+
+
+def fresh(portraits: Portraits) -> Portraits:
+    """The same by way of a file."""
+    saved, _ = unpack(pack(portraits.state_dict(), {}), "portraits")
+    copy = Portraits(portraits.clock, portraits.known.shape[1] // 6, portraits.nodes)
+    copy.load_state_dict(saved)
+    return copy
+
+
+def test_saved_portraits_are_the_same_portraits(portraits: Portraits) -> None:
+    asked = portraits.nodes.joined(small_points(portraits.nodes.kind, 9, seed=5))
+    assert torch.equal(fresh(portraits).at(asked), portraits.at(asked))
+    assert fresh(portraits).texture.tolist() == portraits.texture.tolist()
+    assert not list(portraits.parameters())
+
+
+@KINDS
+def test_a_model_knows_them_at_its_nodes_and_expects_them_elsewhere(kind: str) -> None:
+    """Whichever points are observed: they are of the training part, and so of its points."""
+    run = fitted_run(small_task(small_field(kind)))
+    portraits, other = run.model.portraits, small_points(kind, 6, seed=9)
+    assert portraits.known.std(0, correction=0)[0] == pytest.approx(1, abs=1e-4)
+    for nodes in (run.nodes, other, run.nodes.take(np.arange(5))):
+        assert torch.equal(run.model.scene(nodes, run.nodes).links.portrait, portraits.known)
+        asked = run.model.scene(nodes, other).links.portrait
+        close(asked, portraits.expected(other), 1e-6)
+
+
+def test_they_are_made_of_the_training_part_alone() -> None:
+    """Other values after it change nothing."""
+    field = small_field("sphere")
+    task = small_task(field)
+    values = field.values.copy()
+    values[len(task.parts["train"][0].times) :] *= 3
+    other = small_task(replace(field, values=values))
+    one, two = (fitted_run(part).model.portraits for part in (task, other))
+    assert torch.equal(one.known, two.known) and torch.equal(one.texture, two.texture)

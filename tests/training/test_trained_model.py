@@ -1,0 +1,184 @@
+"""A run folder gives back the model that was saved, bit for bit, or refuses in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.small import quick, small_dataset, small_field
+
+from stonet import __version__
+from stonet.data.field import Dataset
+from stonet.data.scaling import Scaler
+from stonet.errors import ModelFileError, UsageError
+from stonet.estimator import fit_run
+from stonet.inference.forecast import forecast
+from stonet.training.run_folder import RunFolder, pack, unpack
+from stonet.training.task import Task
+from stonet.training.trained_model import Run, versions
+
+Files = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    fit_run(Task.of(small_dataset(), quick()), path, False, lambda progress: None)
+    return path
+
+
+@pytest.mark.parametrize("model", ["stonet", "linear", "persistence"])
+def test_what_is_loaded_forecasts_as_what_was_saved(model: str, tmp_path: Path) -> None:
+    task = Task.of(small_dataset(), quick(f"model={model}", "network.base=ridge"))
+    run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
+    loaded, field = Run.load(tmp_path / "run"), small_field(frames=40, points=7, seed=5)
+    expected, got = (forecast(r, field, times=["+90min", "+4h"]) for r in (run, loaded))
+    np.testing.assert_array_equal(got.values, expected.values)
+    assert np.isfinite(got.values).all() and got.units == ("degC",)
+    same = ("config", "clock", "scaler", "nodes", "channels", "units", "dataset")
+    assert all(getattr(loaded, name) == getattr(run, name) for name in same)
+
+
+def test_bounds_are_saved_and_forecasts_keep_them(tmp_path: Path) -> None:
+    """Frost is cut off at 9.5 degrees here; what is above has no bound."""
+    field = small_field()
+    field = replace(field, values=np.maximum(field.values, np.float32(9.5)))
+    task = Task.of(Dataset((field,), "small"), quick("network.base=ridge"))
+    run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.scaler == run.scaler
+    assert loaded.scaler.low == (9.5,) and loaded.scaler.high == (None,)
+    lowest = forecast(loaded, field.between(0, 40)).values.min()
+    assert lowest == np.float32(9.5)  # reached, as in the data
+    free = replace(loaded, scaler=Scaler(run.scaler.mean, run.scaler.std))
+    assert forecast(free, field.between(0, 40)).values.min() != lowest
+
+
+def test_a_run_without_training_is_decided_by_its_seed() -> None:
+    tasks = [Task.of(small_dataset(), quick(f"train.seed={seed}")) for seed in (3, 3, 4)]
+    first, again, other = (
+        torch.cat([p.flatten() for p in Run.untrained(task).model.parameters()]) for task in tasks
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_the_folder_holds_safetensors_and_text_and_nothing_that_runs(folder: Path) -> None:
+    published = set(RunFolder(folder).files)
+    texts = {"config.json", "points.json", "scaler.json", "metrics.json", "README.md"}
+    assert published == texts | {"model.safetensors"}
+    for name in texts | {"manifest.json"}:
+        (folder / name).read_text(encoding="utf-8")
+    for file in folder.rglob("*.safetensors"):
+        unpack(file.read_bytes(), file.name)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["steps"] == 6 and len(metrics["history"]) == 3
+    assert metrics["best_validation"] == min(e["validation"] for e in metrics["history"])
+
+
+def test_the_model_card_tells_what_it_is_and_how_to_use_it(folder: Path) -> None:
+    card, run = (folder / "README.md").read_text(), Run.load(folder)
+    size = sum(p.numel() for p in run.model.parameters())
+    best = json.loads((folder / "metrics.json").read_text())["best_validation"]
+    for fact in (
+        "# stonet trained on small",
+        "forecasts t2m (degC), 6 steps in, 4 out, step 3600 s",
+        f"20 training points on a plane; {size} parameters",
+        f"validation MAE (normalised): {best:.5f}",
+        f"seed 0, stonet {__version__}",
+        "stonet predict FOLDER DATA -o forecast.nc",
+    ):
+        assert fact in card
+
+
+def republished(folder: Path, place: Path, change: Callable[[Files], Files]) -> Path:
+    """A copy of the run with some files replaced, under a manifest that is right."""
+    shutil.copytree(folder, place)
+    files = RunFolder(place)
+    files.publish(change({name: files.read(name) for name in files.files}))
+    return place
+
+
+def edited(name: str, **values: object) -> Callable[[Files], Files]:
+    return lambda files: {name: json.dumps(json.loads(files[name]) | values).encode()}
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "scaler.json", "points.json"])
+def test_a_tampered_file_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
+    file = shutil.copytree(folder, tmp_path / "run") / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"is not sound: expected \w{64}, got \w{64}") as told:
+        Run.load(tmp_path / "run")
+    assert told.value.exit_code == 3 and name in str(told.value)
+
+
+def other_config(section: str, **values: object) -> Callable[[Files], Files]:
+    def change(files: Files) -> Files:
+        document = json.loads(files["config.json"])
+        document["config"][section] |= values
+        return {"config.json": json.dumps(document).encode()}
+
+    return change
+
+
+def other_weights(rename: Callable[[str], str], shape: Callable[[torch.Tensor], torch.Tensor]):
+    def change(files: Files) -> Files:
+        tensors, document = unpack(files["model.safetensors"], "weights")
+        changed = {rename(name): shape(tensor) for name, tensor in tensors.items()}
+        return {"model.safetensors": pack(changed, document)}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (other_config("network", latent=9), r"size mismatch"),
+        (other_config("network", latent=-1), r"network\.latent"),
+        (other_config("network", depth=3), r"Unknown key .*'depth'"),
+        (other_config("graph", levels=1), r"do not fit together"),
+        (edited("config.json", channels=["a", "b"]), r"size mismatch"),
+        (edited("config.json", config=[1]), r"do not fit together"),
+        (edited("config.json", clock={"step": 1}), r"missing .*'past'|missing 3"),
+        (edited("points.json", coordinates=[[1.0]]), r"do not fit together"),
+        (other_weights(lambda n: f"x.{n}", lambda t: t), r"Missing key"),
+        (other_weights(lambda n: n, lambda t: t[None]), r"size mismatch"),
+        (lambda files: {"config.json": b"[]", "scaler.json": b"7"}, r"config\.json|format None"),
+        (lambda files: {"scaler.json": b"{"}, r"scaler\.json is no JSON object"),
+        (
+            lambda files: {"model.safetensors": b"x" * 99},
+            r"model\.safetensors is not sound: sealed",
+        ),
+    ],
+)
+def test_files_that_do_not_fit_together_are_refused(
+    change: Callable[[Files], Files], told: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelFileError, match=told) as error:
+        Run.load(republished(folder, tmp_path / "run", change))
+    assert "\n" not in str(error.value)
+
+
+def test_a_later_format_asks_for_an_upgrade(folder: Path, tmp_path: Path) -> None:
+    later = republished(folder, tmp_path / "run", edited("config.json", format=3))
+    with pytest.raises(ModelFileError, match=r"has format 3; .* reads format 2\. Upgrade stonet"):
+        Run.load(later)
+
+
+def test_where_there_is_no_run_the_way_to_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"No run in .*Run `stonet fit DATA -o ") as told:
+        Run.load(tmp_path / "missing")
+    assert told.value.exit_code == 2 and not list(tmp_path.iterdir())
+
+
+def test_versions_name_what_produced_a_result() -> None:
+    assert versions()["stonet"] == __version__
+    assert torch.__version__.startswith(versions()["torch"])  # which may add a build
+    assert set(versions()) == {"stonet", "python", "torch", "numpy", "scipy", "xarray"}
