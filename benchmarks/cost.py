@@ -22,7 +22,7 @@ from benchmarks.data import WEATHER, weather
 from benchmarks.harness import Record, Watch, alternate, empty_record
 from benchmarks.training import stepper
 from stonet.config import Config, load_config
-from stonet.linear.local_polynomials import GROUPS, NEAREST
+from stonet.linear.local_polynomials import NEAREST, NUM_REGRESSORS
 from stonet.linear.regression import CLOSE, WHITENED
 
 LEVELS = 9 / 4  # targets of an encoder layer over points: 1 within, 1/2 upwards, 3/4 downwards
@@ -36,7 +36,7 @@ SIZES = (
     (2048, ("network.hidden=32",)),
     (2048, ("network.layers=2",)),
     (2048, ("graph.within_degree=24", "graph.between_degree=16", "graph.decoder_degree=24")),
-    (2048, ("train.batch=4", "train.run=4")),
+    (2048, ("train.batch=4", "train.consecutive=4")),
     (2048, ("data.past=24",)),
     (2048, ("data.horizon=24",)),
 )
@@ -45,15 +45,17 @@ SIZES = (
 def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float]:
     """Operations and numbers moved of one training step."""
     network, graph, train = config.network, config.graph, config.train
-    d, m, r, h = network.latent, network.hidden, network.rank, network.expert
-    batch, run = train.batch, min(train.run or 1, train.batch)
-    seen = min(network.sees or past, past)
+    d, m, r, h = network.latent, network.hidden, network.rank, network.residual_width
+    batch, run = train.batch, min(train.consecutive or 1, train.batch)
+    seen = min(network.frames or past, past)
     frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
     close = min(CLOSE, past)
     sun = network.sun * (2 * horizon + 1)
-    white = min(WHITENED, 2 * past + (GROUPS - 2) * close + sun)
-    heard = white + horizon + sun + 13  # by the expert: base, sun, place, clock, portrait as well
+    white = min(WHITENED, 2 * past + (NUM_REGRESSORS - 2) * close + sun)
+    heard = (
+        white + horizon + sun + 13
+    )  # by the expert: base, sun, place, time_spec, portrait as well
     targets, asked = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
         targets * (degree * m * d + m * d**2 + d**2) + asked * horizon * r * d * (seen + 1)
@@ -62,7 +64,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     moved = (
         targets * degree * (2 * m + 2 * d)
         + asked * horizon * r * (graph.decoder_degree + 8)
-        + 2 * asked * (close * GROUPS + 2 * (past - close)) * NEAREST
+        + 2 * asked * (close * NUM_REGRESSORS + 2 * (past - close)) * NEAREST
     )
     return operations, moved
 
@@ -72,9 +74,9 @@ def run(watch: Watch) -> list[Record]:
     records, rows = [], []
     for number, (n, settings) in enumerate(SIZES):
         watch(number, len(SIZES), f"cost, {n} points {' '.join(settings)}")
-        told = ("train.batch=8", "train.run=8", *settings)
+        told = ("train.batch=8", "train.consecutive=8", *settings)
         task = weather(n, *told)
-        rows.append((*terms(n, task.config, task.clock.past, task.clock.horizon), 1.0))
+        rows.append((*terms(n, task.config, task.time_spec.past, task.time_spec.horizon), 1.0))
         seconds = alternate({"step": stepper(n, *told)})["step"].cpu
         record = empty_record("cost", n, task.config.network.latent, 1, "none")
         records.append(record | {"settings": " ".join(settings), "seconds": seconds})
@@ -98,11 +100,13 @@ def predicted(rows: np.ndarray, measured: np.ndarray) -> np.ndarray:
 
 def growth(n: int, *settings: str) -> Record:
     """The law at a size that cannot be run here: one window, forward and backward."""
-    config = load_config(settings=[*WEATHER, "train.batch=8", "train.run=8", *settings])
+    config = load_config(settings=[*WEATHER, "train.batch=8", "train.consecutive=8", *settings])
     operations, moved = (part / 8 for part in terms(n, config, 12, 12))
     graph = config.graph
     edges = graph.within_degree + 1.25 * graph.between_degree + graph.decoder_degree
-    bytes_each = edges * (8 + 4 * 5) + NEAREST * (8 + 4 * GROUPS)  # index, features, weights
+    bytes_each = edges * (8 + 4 * 5) + NEAREST * (
+        8 + 4 * NUM_REGRESSORS
+    )  # index, features, weights
     return empty_record("growth", n, config.network.latent, 0, "none") | {
         "tera_operations": operations / 1e12,
         "giga_bytes_moved": 4 * moved / 1e9,

@@ -96,10 +96,10 @@ def compared(folder: str, hours: int) -> Record:
 
     from stonet.inference.forecast import forecast
     from stonet.io.read import read
-    from stonet.training.trained_model import Run
+    from stonet.training.trained_model import TrainedModel
 
     place = Path(folder)
-    trained, field = Run.load(place / "run"), read(place / f"{hours}.zarr")
+    trained, field = TrainedModel.load(place / "run"), read(place / f"{hours}.zarr")
     errors: list[float] = []
     with xr.open_zarr(place / f"hindcast{hours}.zarr", chunks=None) as file:
         assert file.sizes["forecast_reference_time"] == hours

@@ -15,23 +15,23 @@ from stonet.data.geometry import Points
 from stonet.inference.forecast import forecast
 from stonet.inference.session import Session
 from stonet.inference.stream import Stream
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
-RIVALS = ("gcgru", "dcrnn", "stgcn")
+BASELINES = ("gcgru", "dcrnn", "stgcn")
 SENSORS, MANY, MEMORY = 500, 1_000_000, "2G"
 
 
-def fitted(n: int, *settings: str) -> Run:
+def fitted(n: int, *settings: str) -> TrainedModel:
     """A run whose base is fitted; how well the network is trained does not change its cost."""
     task = weather(n, *settings)
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     run.model.fit_closed_form(task.windows("train"), task.windows("validation"), task.nodes)
     return run
 
 
-def live(run: Run) -> Stream:
+def live(run: TrainedModel) -> Stream:
     """A stream that has seen its window."""
-    field = globe(len(run.nodes), run.clock.past).episodes[0]
+    field = globe(len(run.nodes), run.time_spec.past).episodes[0]
     stream = Stream(run)
     for moment, values in zip(field.times, field.values, strict=True):
         stream.observe(int(moment), values)
@@ -41,15 +41,15 @@ def live(run: Run) -> Stream:
 def run(watch: Watch) -> list[Record]:
     """Warm calls in turns; the million in a process of its own."""
     watch(0, 3, "one forecast")
-    made = {name: live(fitted(SENSORS, f"model={name}")) for name in ("stonet", *RIVALS)}
-    clock = alternate({name: next_hour(stream) for name, stream in made.items()})
+    made = {name: live(fitted(SENSORS, f"model={name}")) for name in ("stonet", *BASELINES)}
+    time_spec = alternate({name: next_hour(stream) for name, stream in made.items()})
     records = [
-        empty_record("forecast", SENSORS, 24, 1, "none") | {"ms": 1e3 * clock["stonet"].wall}
+        empty_record("forecast", SENSORS, 24, 1, "none") | {"ms": 1e3 * time_spec["stonet"].wall}
     ]
     records += [
         empty_record("forecast", SENSORS, 24, 1, name)
-        | {"time_ratio": clock[name].cpu / clock["stonet"].cpu}
-        for name in RIVALS
+        | {"time_ratio": time_spec[name].cpu / time_spec["stonet"].cpu}
+        for name in BASELINES
     ]
     watch(1, 3, "a new frame")
     records.append(_new_frame(made["stonet"]))
@@ -73,10 +73,10 @@ def _new_frame(stream: Stream) -> Record:
     """A new frame and a forecast, against encoding the whole window again on the same graph."""
     field, session = stream.field, Session(stream.run, stream.points)
     whole = partial(forecast, stream.run, field, session=session)
-    clock = alternate({"ours": next_hour(stream), "window": whole})
+    time_spec = alternate({"ours": next_hour(stream), "window": whole})
     record = empty_record("new frame", SENSORS, 24, 1, "whole window anew")
-    ratio = clock["window"].cpu / clock["ours"].cpu
-    return record | {"time_ratio": ratio, "ms": 1e3 * clock["ours"].wall}
+    ratio = time_spec["window"].cpu / time_spec["ours"].cpu
+    return record | {"time_ratio": ratio, "ms": 1e3 * time_spec["ours"].wall}
 
 
 def _million() -> Record:
@@ -90,7 +90,7 @@ def queries(count: int, memory: str) -> dict[str, Any]:
     from stonet.system.resources import peak_mb
 
     run = fitted(2048)
-    field = globe(2048, run.clock.past).episodes[0]
+    field = globe(2048, run.time_spec.past).episodes[0]
     draw = np.random.default_rng(1)
     z, longitude = draw.uniform(-1, 1, count), draw.uniform(-180, 180, count)
     asked = Points(np.stack([np.degrees(np.arcsin(z)), longitude], axis=1), "sphere")

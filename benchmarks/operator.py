@@ -167,8 +167,8 @@ def compare_operator(
     """One record for each peer: how many times as much as ours it takes."""
     made = CASES[name](**case)
     calls: dict[str, Work] = dict(made.build())
-    clock = alternate(calls | {"gemm": product()}, threads)
-    limit, error = rate(clock["gemm"]), worst_error(name, **case)
+    time_spec = alternate(calls | {"gemm": product()}, threads)
+    limit, error = rate(time_spec["gemm"]), worst_error(name, **case)
     records = []
     for peer in calls:
         if peer.startswith("ours"):
@@ -176,14 +176,14 @@ def compare_operator(
         own = "ours diagonal" if peer == "gno" else "ours"
         factor = made.factor(peer) if isinstance(made, Decoder) else 1.0
         peaks = {v: peak_of(name, v, **case) for v in (own, peer)} if memory else {}
-        share = made.operations / clock[own].cpu / limit if own == "ours" else None
+        share = made.operations / time_spec[own].cpu / limit if own == "ours" else None
         record = record_of(name, made, threads, peer) | {
-            "time_ratio": factor * clock[peer].cpu / clock[own].cpu,
-            "wall_ratio": factor * clock[peer].wall / clock[own].wall,
+            "time_ratio": factor * time_spec[peer].cpu / time_spec[own].cpu,
+            "wall_ratio": factor * time_spec[peer].wall / time_spec[own].wall,
             "gemm_share": share,
             "max_error": error.get(peer),
-            "ours_seconds": clock[own].wall,
-            "rounds": clock[own].rounds,
+            "ours_seconds": time_spec[own].wall,
+            "rounds": time_spec[own].rounds,
             "extrapolated": factor > 1,
         }
         if peaks:
@@ -277,6 +277,6 @@ def _alone(name: str, **case: Any) -> Record:
 def _irregular(**case: Any) -> Record:
     """Times without a common step, beside regular ones: the ratio is what they cost more."""
     made = Decoder(**case, regular=False)
-    clock = alternate({"ours": made.build()["ours"], "even": Decoder(**case).build()["ours"]})
+    time_spec = alternate({"ours": made.build()["ours"], "even": Decoder(**case).build()["ours"]})
     found = record_of("irregular", made, 1, "regular times")
-    return found | {"time_ratio": clock["even"].cpu / clock["ours"].cpu}
+    return found | {"time_ratio": time_spec["even"].cpu / time_spec["ours"].cpu}

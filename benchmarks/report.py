@@ -75,7 +75,7 @@ def page(result: dict[str, Any]) -> str:
         "ours. Operators (`encoder`, `decoder`): taken in turns in one process, medians over "
         "`rounds` of CPU time (forward and backward), the same graph and weights; `*`: a part of "
         "the peer's work was timed and multiplied, since the whole does not fit. `step` and "
-        "`forecast`: rivals with weights of their own at the same points, CPU time in turns. "
+        "`forecast`: baselines with weights of their own at the same points, CPU time in turns. "
         "`epoch`: against what the paper prints for its V100. `threads` and `processes`: wall "
         "time, one against two. `variant`: bf16 (`train.precision`) and two uses of torch.compile "
         "that are not offered, over what is taken by default. Memory is the "

@@ -11,7 +11,7 @@ from benchmarks.harness import Record, Watch, alternate, empty_record, in_child
 from benchmarks.operator import Encoder
 from benchmarks.training import BRIEFLY
 from stonet.evaluation.comparison import Stopwatch
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 SIZES = (2048, 8192, 32_768, 131_072)
@@ -36,13 +36,13 @@ def run(watch: Watch) -> list[Record]:
 
 def _layer(n: int) -> Record:
     """One frame through a kernel integral, forward and backward."""
-    clock = alternate({"ours": Encoder(n, 64).build()["ours"]})
-    return empty_record("linear", n, 64, 1, "none") | {"ours_seconds": clock["ours"].cpu}
+    time_spec = alternate({"ours": Encoder(n, 64).build()["ours"]})
+    return empty_record("linear", n, 64, 1, "none") | {"ours_seconds": time_spec["ours"].cpu}
 
 
 def _processes() -> Record:
     """Windows per second of two processes on one thread each, against one such process."""
-    order = {"do": "steps", "settings": ["train.batch=16", "train.run=8"]}
+    order = {"do": "steps", "settings": ["train.batch=16", "train.consecutive=8"]}
     alone = in_child(order, OMP_NUM_THREADS="1")["seconds"]
     both = in_child(order, PROCESSES, OMP_NUM_THREADS="1")["seconds"]
     record = empty_record("processes", 2048, 24, 1, "one process")
@@ -57,9 +57,9 @@ def _tiles() -> Record:
 def steps(settings: list[str]) -> Record:
     """In a child, or several: the median seconds of a training step."""
     task = weather(2048, *settings, BRIEFLY, "train.epochs=1", "train.steps=8")
-    trainer, clock = Trainer(Run.untrained(task), task), Stopwatch()
-    trainer.fit(watch=clock)
-    return {"seconds": clock.per_step}
+    trainer, time_spec = Trainer(TrainedModel.untrained(task), task), Stopwatch()
+    trainer.fit(watch=time_spec)
+    return {"seconds": time_spec.per_step}
 
 
 def tiled(n: int) -> Record:
@@ -69,12 +69,12 @@ def tiled(n: int) -> Record:
     started = time.perf_counter()
     short = ("train.epochs=1", "train.steps=6", "train.batch=2", "train.validation_windows=1")
     task = weather(n, *short, "data.split=[0.4,0.3,0.3]", frames=80)
-    trainer, clock = Trainer(Run.untrained(task), task), Stopwatch()
-    trainer.fit(watch=clock)
+    trainer, time_spec = Trainer(TrainedModel.untrained(task), task), Stopwatch()
+    trainer.fit(watch=time_spec)
     return {
-        "step_seconds": median(clock.steps),
+        "step_seconds": median(time_spec.steps),
         "tiles": len(trainer.tiles),
-        "points_with_halo": len(trainer.tiles[0].scene.graph.position),
+        "points_with_halo": len(trainer.tiles[0].graphs.graph.position),
         "all_seconds": time.perf_counter() - started,
         "peak_gb": peak_mb() / 1e3,
     }

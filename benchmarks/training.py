@@ -1,4 +1,4 @@
-"""Training: seconds for an epoch of the paper's weather task, beside rivals on the same points."""
+"""Training: seconds for an epoch of the paper's weather task, beside baselines on the same points."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from benchmarks.harness import (
     rate,
 )
 from stonet.system import threads as threading_settings
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 N, BATCH, STEPS = 2048, 8, 6
 SHARED = ("train.batch=8",)  # in runs of four windows, as by default: 30 frames instead of 96
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # its Table 6, on a V100
-RIVALS = ("gcgru", "dcrnn", "stgcn")
-BRIEFLY = "train.schooling=50"  # where only steps are timed
+BASELINES = ("gcgru", "dcrnn", "stgcn")
+BRIEFLY = "pretraining.steps=50"  # where only steps are timed
 
 
 def stepper(n: int, *settings: str) -> Callable[[], None]:
     """A real training step, batch and all, as a call."""
     task = weather(n, BRIEFLY, *settings)
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
     trainer.prepare()
     number = itertools.count()
-    return lambda: trainer.step(trainer.feed.meal(next(number)))
+    return lambda: trainer.step(trainer.loader.step_batch(next(number)))
 
 
 def run(watch: Watch) -> list[Record]:
-    """Epoch and memory in a process of its own; rivals and variants in turns."""
+    """Epoch and memory in a process of its own; baselines and variants in turns."""
     orders = [("stonet", list(SHARED)), ("paper", ["train.batch=4"])]
     records = []
     for number, (model, settings) in enumerate(orders):
         watch(number, 5, f"epoch, {model}")
         records.append(epoch_record(model, settings, threads=2))
-    watch(2, 5, "rivals")
+    watch(2, 5, "baselines")
     records += _beside_rivals()
     watch(3, 5, "shared frames")
     records.append(_shared_frames())
@@ -82,25 +82,28 @@ def epoch_record(model: str, settings: list[str], threads: int) -> Record:
 
 def _beside_rivals() -> list[Record]:
     calls = {"stonet": stepper(N, *SHARED)}
-    calls |= {name: stepper(N, f"model={name}", *SHARED) for name in RIVALS}
-    clock = alternate(calls)
+    calls |= {name: stepper(N, f"model={name}", *SHARED) for name in BASELINES}
+    time_spec = alternate(calls)
     return [
         empty_record("step", N, 24, 1, name)
         | {
-            "time_ratio": clock[name].cpu / clock["stonet"].cpu,
-            "wall_ratio": clock[name].wall / clock["stonet"].wall,
-            "ours_seconds": clock["stonet"].wall,
+            "time_ratio": time_spec[name].cpu / time_spec["stonet"].cpu,
+            "wall_ratio": time_spec[name].wall / time_spec["stonet"].wall,
+            "ours_seconds": time_spec["stonet"].wall,
         }
-        for name in RIVALS
+        for name in BASELINES
     ]
 
 
 def _shared_frames() -> Record:
     """Two runs of four windows against eight from anywhere."""
-    calls = {"run": stepper(512, *SHARED), "single": stepper(512, "train.batch=8", "train.run=1")}
-    clock = alternate(calls)
+    calls = {
+        "run": stepper(512, *SHARED),
+        "single": stepper(512, "train.batch=8", "train.consecutive=1"),
+    }
+    time_spec = alternate(calls)
     record = empty_record("shared frames", 512, 24, 1, "windows from anywhere")
-    return record | {"time_ratio": clock["single"].cpu / clock["run"].cpu}
+    return record | {"time_ratio": time_spec["single"].cpu / time_spec["run"].cpu}
 
 
 def _threads() -> Record:
@@ -144,26 +147,26 @@ def epoch(settings: list[str], preset: str) -> dict[str, float]:
     from stonet.system.resources import peak_mb
 
     task = weather(N, *settings, preset=preset)
-    trainer, opened = Trainer(Run.untrained(task), task), time.perf_counter()
+    trainer, opened = Trainer(TrainedModel.untrained(task), task), time.perf_counter()
     trainer.prepare()
     before = time.perf_counter() - opened
     spent, fed = [], []
-    with trainer.meals() as meals:
+    with trainer.step_batches() as step_batches:
         for number in range(STEPS if preset == "default" else 3):
             started = time.perf_counter()
-            meal = meals(number)
+            step_batch = step_batches(number)
             taken = time.perf_counter()
-            trainer.step(meal)
+            trainer.step(step_batch)
             spent.append(time.perf_counter() - started)
             fed.append(taken - started)
     peak = peak_mb() / 1e3
     torch.set_num_threads(1)  # others' products would not be counted
-    meal = trainer.feed.meal(len(spent))
+    step_batch = trainer.loader.step_batch(len(spent))
     return {
         "seconds": median(spent[1:]),
         "batch": trainer.config.batch,
         "in_model": 1 - sum(fed[1:]) / sum(spent[1:]),
         "peak_gb": peak,
         "before": before,
-        "operations": operations(lambda: trainer.step(meal)),
+        "operations": operations(lambda: trainer.step(step_batch)),
     }

@@ -21,21 +21,21 @@ from benchmarks import operator
 from benchmarks.data import weather
 from benchmarks.harness import Record, Watch, alternate, empty_record, in_child
 from benchmarks.peers import Kernel, autograd_kernel
-from stonet.data.windows import Batch
+from stonet.data.batch import Batch
 from stonet.graph.neighbours import Neighbours
-from stonet.linear.regression import LinearBase
+from stonet.linear.regression import LinearForecast
 from stonet.operators.branch import RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
 from stonet.system.resources import forget_peak, peak_mb, resident_mb
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 REPEATS = 5
-N, SHARED = 512, ("train.batch=8", "train.run=8")
+N, SHARED = 512, ("train.batch=8", "train.consecutive=8")
 BY_HAND: tuple[tuple[Any, str], ...] = (
     (GraphKernel, "forward"),
     (RevisedBranch, "forward"),
-    (LinearBase, "look"),
+    (LinearForecast, "regressors"),
     (Batch, "newest"),
 )
 
@@ -101,10 +101,10 @@ def twin(n: int, d: int, hidden: int, frames: int, backend: str = "inductor") ->
 def stepping(n: int, *settings: str) -> tuple[Trainer, Callable[[], None]]:
     """A trainer, and its next step as a call."""
     task = weather(n, *SHARED, *settings)
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
     trainer.prepare()
     number = itertools.count()
-    return trainer, lambda: trainer.step(trainer.feed.meal(next(number)))
+    return trainer, lambda: trainer.step(trainer.loader.step_batch(next(number)))
 
 
 def _first(call: Callable[[], object]) -> float:
@@ -125,10 +125,10 @@ def _memory(call: Callable[[], object]) -> float:
 def _beside(plain: Callable[[], object], variant: Callable[[], object]) -> Record:
     """The variant over what is there, above 1: it is slower; several times, for the spread."""
     clocks = [alternate({"plain": plain, "variant": variant}) for _ in range(REPEATS)]
-    ratios = sorted(clock["variant"].cpu / clock["plain"].cpu for clock in clocks)
+    ratios = sorted(time_spec["variant"].cpu / time_spec["plain"].cpu for time_spec in clocks)
     return {
         "time_ratio": median(ratios),
         "lowest": ratios[0],
         "highest": ratios[-1],
-        "ours_seconds": median(clock["plain"].cpu for clock in clocks),
+        "ours_seconds": median(time_spec["plain"].cpu for time_spec in clocks),
     }

@@ -5,9 +5,9 @@ The way from file to forecast:
     sources, datasets   files and names    -> Field, Dataset      (field.py: the one currency)
     task, windows       Dataset            -> past/future windows (clock.py, scaling.py)
     model               windows            -> forecast            (encoder, decoder, linear.py)
-    training, run       Task               -> Run                 (state.py, checkpoint.py)
-    inference           Run, Field         -> Field
-    evaluation          Run, Task          -> tidy records        (metrics.py, plots.py)
+    training, run       Task               -> TrainedModel                 (state.py, checkpoint.py)
+    inference           TrainedModel, Field         -> Field
+    evaluation          TrainedModel, Task          -> tidy records        (metrics.py, plots.py)
 
 Axes, everywhere: (batch, time, node, channel). Their names in annotations: batch, past, future,
 frame, node, query, edge, level, channel, latent, rank.

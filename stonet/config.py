@@ -1,4 +1,4 @@
-"""Configuration: six small frozen sections, read from TOML, strict about every key.
+"""Configuration: small frozen sections, read from TOML, strict about every key.
 
 A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. What was
 resolved travels inside the run folder.
@@ -97,21 +97,19 @@ class ModelConfig(Section):
     separable: bool = True  # xi(dx, dt) = h(dx) u(dt) instead of a joint network
     terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
     base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
-    sees: int | None = Field(12, ge=1)  # newest frames that are encoded; None: all, as the base
+    frames: int | None = Field(12, ge=1)  # newest frames that are encoded; None: all
     sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    expert: int = Field(
-        128, ge=0
-    )  # width of the network that reads a point's surroundings; 0: none
-    experts: int | None = Field(
+    residual_width: int = Field(128, ge=0)  # of the point-wise residual network; 0: none
+    residual_members: int | None = Field(
         None, ge=1
-    )  # so many of them, whose mean is taken; None: one, or as many as a budget of minutes bears
+    )  # of its ensemble, whose mean is taken; None: one, or as many as a budget of minutes allows
     sun: bool = True  # base and expert know where the sun stands, where there are hours and a globe
     linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
     window_time: bool = False  # encoder sees the position in the window; then no frame is shared
 
 
-class RivalConfig(Section):
-    """The published rivals and the floors. None: as the rival's paper or its code has it."""
+class BaselineConfig(Section):
+    """The baselines and the reference forecasts. None: as the model's paper or its code has it."""
 
     hidden: int | None = Field(None, ge=1)
     layers: int | None = Field(None, ge=1)
@@ -119,10 +117,10 @@ class RivalConfig(Section):
     neighbours: int | None = Field(
         None, ge=1
     )  # nearest points, itself among them; None: 25, fewer where there are few points
-    past: int | None = Field(None, ge=1)  # steps that it sees of data.past; None: 12, as published
+    past: int | None = Field(None, ge=1)  # steps of data.past that it uses; None: 12, as published
     embedding: int | None = Field(None, ge=1)  # of a node, for models that have one
     base: Literal["none", "persistence", "ridge"] = (
-        "none"  # what the rival corrects, as STONet does
+        "none"  # the forecast that the model corrects, as STONet does
     )
     legacy: bool = False  # as the paper's harness ran it; only models that say so have such a form
 
@@ -133,7 +131,7 @@ class TrainConfig(Section):
     epochs: int = Field(20, ge=0)
     steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
     batch: int = Field(8, ge=1)  # windows in one step
-    run: int | None = Field(
+    consecutive: int | None = Field(
         None, ge=1
     )  # consecutive windows that share frames within a batch; None: the model's own
     lr: float | None = Field(None, gt=0)  # None: the model's own
@@ -141,10 +139,6 @@ class TrainConfig(Section):
     warmup: int = Field(20, ge=0)  # steps
     clip: float = Field(5.0, gt=0)
     alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    schooling: int = Field(6000, ge=0)  # steps of each expert's, at most; it learns nowhere else
-    outage: float | None = Field(
-        None, ge=0, lt=1
-    )  # share of sensors hidden in a step; 0: and no advice without a past; None: the model's own
     patience: int = Field(10, ge=1)  # epochs without improvement before stopping
     validation_windows: int = Field(64, ge=1)  # at most: fewer where points are many
     save_every: int = Field(100, ge=1)  # steps between resumable states
@@ -156,6 +150,20 @@ class TrainConfig(Section):
     seed: int = 0
 
 
+class PretrainingConfig(Section):
+    """Pretraining of the point-wise residual network, before the operator is trained."""
+
+    steps: int = Field(6000, ge=0)  # of each member of the ensemble, at most
+
+
+class AugmentationConfig(Section):
+    """Changes of the training inputs."""
+
+    hidden_sensors: float | None = Field(
+        None, ge=0, lt=1
+    )  # share of sensors hidden in a step; 0: none, also in pretraining; None: the model's own
+
+
 class Config(Section):
     """Everything that decides a run."""
 
@@ -164,7 +172,9 @@ class Config(Section):
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
     network: ModelConfig = ModelConfig()
-    rival: RivalConfig = RivalConfig()
+    baseline: BaselineConfig = BaselineConfig()
+    pretraining: PretrainingConfig = PretrainingConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
     train: TrainConfig = TrainConfig()
 
 
@@ -181,9 +191,9 @@ PRESETS: dict[str, dict[str, Any]] = {
             "separable": False,
             "terms": 3,
             "base": "none",
-            "sees": None,
+            "frames": None,
             "sharp": False,
-            "expert": 0,
+            "residual_width": 0,
             "sun": False,
             "linear_path": False,
             "window_time": True,
@@ -191,12 +201,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train": {
             "lr": 2e-3,
             "alpha": 0.5,
-            "run": 1,
+            "consecutive": 1,
             "schedule": "step",
             "epochs": 100,
             "patience": 20,
-            "outage": 0.0,
         },
+        "augmentation": {"hidden_sensors": 0.0},
     },
     "tiny": {  # for tests and first looks: seconds on one core
         "data": {"past": 6, "horizon": 4},
@@ -207,16 +217,16 @@ PRESETS: dict[str, dict[str, Any]] = {
             "hidden": 8,
             "parametric": 2,
             "frequencies": 2,
-            "expert": 8,
+            "residual_width": 8,
         },
         "train": {
             "epochs": 2,
             "steps": 6,
             "batch": 4,
-            "run": 2,
-            "schooling": 20,
+            "consecutive": 2,
             "validation_windows": 8,
         },
+        "pretraining": {"steps": 20},
     },
 }
 

@@ -28,7 +28,7 @@ from stonet.system import distributed
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer, Watcher
 
 Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
@@ -64,7 +64,7 @@ class STONet:
         config["data"] |= {k: v for k, v in (("horizon", horizon), ("past", past)) if v is not None}
         config["train"] |= {} if seed is None else {"seed": seed}
         self.config: Config = make_config(config)
-        self._run: Run | None = None
+        self._run: TrainedModel | None = None
         self.state: State | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class STONet:
         """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
         run, channels = self.run, self.run.channels
         whole = as_dataset(data, reading_for(run, data))
-        floor = persistence(run.config, run.clock, len(channels), run.nodes)
-        pair = {"persistence": floor, self.config.model: run.model}
+        reference = persistence(run.config, run.time_spec, len(channels), run.nodes)
+        pair = {"persistence": reference, self.config.model: run.model}
         seen = whole.take(whole.seen) if whole.unseen else whole
         records = evaluate(run, scored_task(run, seen), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
@@ -119,12 +119,12 @@ class STONet:
         return 1.0 - mine / theirs if theirs else math.nan
 
     def records(self, data: Data, part: str = "test") -> list[Record]:
-        """Every score, of the model and of its floors, as tidy records."""
+        """Every score, of the model and of its references, as tidy records."""
         whole = as_dataset(data, reading_for(self.run, data))
         return evaluate(self.run, scored_task(self.run, whole), part)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> TrainedModel:
         """The trained model with all it needs."""
         if self._run is None:
             raise UsageError(
@@ -135,7 +135,7 @@ class STONet:
     @staticmethod
     def load(folder: str | Path) -> STONet:
         """The estimator of a run folder, trained; its `config` is the run's."""
-        run = Run.load(folder)
+        run = TrainedModel.load(folder)
         data, seed = run.config.data, run.config.train.seed
         estimator = STONet(data.horizon, data.past, seed=seed)
         estimator.config, estimator._run = run.config, run
@@ -152,7 +152,7 @@ def as_dataset(data: Data, config: Config) -> Dataset:
     return Dataset((read_with(data, config.read),), name)
 
 
-def reading_for(run: Run, data: Data = None) -> Config:
+def reading_for(run: TrainedModel, data: Data = None) -> Config:
     """How files are read for a trained run: as for training, of any time, its variables only.
 
     To be scored, what it was trained on is cut as it was then.
@@ -186,9 +186,9 @@ def _pair(place: Any) -> str:
 
 def fit_run(
     task: Task, folder: str | Path | None, resume: bool, watch: Watcher, replace_run: bool = False
-) -> tuple[Run, State]:
+) -> tuple[TrainedModel, State]:
     """Train for a task; publish the run in its folder as a whole."""
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     trainer = Trainer(run, task)  # refuses what cannot be trained before a folder is made
     if folder is None or not distributed.is_first():
         return run, trainer.fit(None, resume, watch)
@@ -222,7 +222,7 @@ def summary(state: State) -> Mapping[str, Any]:
     }
 
 
-def held_out(run: Run, dataset: Dataset) -> Dataset:
+def held_out(run: TrainedModel, dataset: Dataset) -> Dataset:
     """Unseen is what the run was not trained on; of wholly other points, the share it held out.
 
     A run that held nothing out leaves the data set's own choice.
@@ -236,9 +236,9 @@ def held_out(run: Run, dataset: Dataset) -> Dataset:
     return replace(dataset, unseen=tuple(np.flatnonzero(~known).tolist()))
 
 
-def scored_task(run: Run, dataset: Dataset) -> Task:
+def scored_task(run: TrainedModel, dataset: Dataset) -> Task:
     """The data set cut and scaled as the run was trained, for scoring."""
     check_same_kind(run, dataset)
     dataset, data = held_out(run, dataset), run.config.data
-    parts = split(dataset, run.clock, data.split, data.stride or 1)
-    return Task(dataset, run.config, run.clock, run.scaler, parts)
+    parts = split(dataset, run.time_spec, data.split, data.stride or 1)
+    return Task(dataset, run.config, run.time_spec, run.scaler, parts)

@@ -19,7 +19,7 @@ from stonet.estimator import STONet, as_points, held_out
 from stonet.evaluation.metrics import find
 from stonet.io.write import write
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 
 def estimator(**arguments: object) -> STONet:
@@ -78,8 +78,8 @@ def test_the_score_is_the_skill_over_persistence_of_the_records(
     model, data = fitted[0], small_dataset(unseen=4)
     records = model.records(data)
     chosen = {"points": "seen", "channel": "t2m", "lead": "all", "metric": "mae"}
-    mae, floor = (find(records, model=m, **chosen) for m in ("stonet", "persistence"))
-    assert model.score(data) == 1 - mae / floor
+    mae, reference = (find(records, model=m, **chosen) for m in ("stonet", "persistence"))
+    assert model.score(data) == 1 - mae / reference
     assert model.score(data, part="validation") != model.score(data)
     groups = {record["points"] for record in records}
     assert groups == {"seen", "unseen", "unseen-no-history"}
@@ -99,8 +99,10 @@ def test_the_score_of_several_channels_is_over_all_of_them() -> None:
     data = two_channels(small_field())
     model = estimator().fit(data)
     chosen = {"points": "seen", "channel": "all", "lead": "all", "metric": "mae"}
-    mae, floor = (find(model.records(data), model=m, **chosen) for m in ("stonet", "persistence"))
-    assert model.score(data) == 1 - mae / floor
+    mae, reference = (
+        find(model.records(data), model=m, **chosen) for m in ("stonet", "persistence")
+    )
+    assert model.score(data) == 1 - mae / reference
 
 
 def test_what_is_loaded_forecasts_and_scores_as_what_was_fitted(
@@ -115,7 +117,7 @@ def test_what_is_loaded_forecasts_and_scores_as_what_was_fitted(
 
 def test_a_horizon_may_be_a_duration() -> None:
     model = estimator(horizon="12h", past="8h").fit(small_field(frames=240))
-    assert (model.run.clock.horizon, model.run.clock.past) == (12, 8)
+    assert (model.run.time_spec.horizon, model.run.time_spec.past) == (12, 8)
     ahead = model.predict(small_field())
     assert len(ahead.times) == 12 and ahead.times[-1] - small_field().times[-1] == 12 * HOUR
     with pytest.raises(UsageError, match=r"no whole number of the data's steps"):
@@ -169,7 +171,9 @@ def test_other_data_cannot_be_scored(fitted: tuple[STONet, Path]) -> None:
 
 def test_unseen_is_what_training_never_saw_whoever_else_is_there() -> None:
     whole = Dataset((small_field(),), "small")
-    run = Run.untrained(Task.of(whole, load_config("tiny", settings=("data.unseen=0.25",))))
+    run = TrainedModel.untrained(
+        Task.of(whole, load_config("tiny", settings=("data.unseen=0.25",)))
+    )
     never = set(held_out(run, whole).unseen)
     assert len(never) == 5 and len(run.nodes) == 15
     for lost in range(20):  # a station that reports no more

@@ -26,8 +26,8 @@ def check(
     from stonet.config import load_config
     from stonet.data.cf import replacing
     from stonet.plotting.figures import png
-    from stonet.quality.figure import checkup
-    from stonet.quality.report import doctor_table, examine
+    from stonet.quality.figure import quality_figure
+    from stonet.quality.report import check, findings_table
     from stonet.system.progress import watched
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
@@ -35,14 +35,14 @@ def check(
     asked = list(read or [])
     config = load_config(settings=[*(settings or []), *asked]).read
     with counting_bar("examining", as_json, transient=True) as bar, watched(bar):
-        report = examine(sources_of(data, config, quiet=True), config)
+        report = check(sources_of(data, config, quiet=True), config)
     if out is not None and report.field is not None:
         with replacing(out) as path:
-            path.write_bytes(png(checkup(report, data)))
+            path.write_bytes(png(quality_figure(report, data)))
     if as_json:
         print_json(report.to_json() | {"data": data, "figure": str(out) if out else None})
     else:
-        print_table(doctor_table(report))
+        print_table(findings_table(report))
         say(f"Drew {out}." if out and report.field else "Draw it with -o check.png.")
         if report.worst != "error":
             say(f"Next: stonet fit {data} -o runs/first")

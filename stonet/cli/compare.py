@@ -25,7 +25,7 @@ UNSEEN = 0.2  # share of points held out for --inductive where the data set has 
 def compare(
     data: DataArgument,
     models: Annotated[
-        str, typer.Option(help="stonet,dcrnn,...; 'all' and 'floors' stand for several.")
+        str, typer.Option(help="stonet,dcrnn,...; 'all' and 'references' stand for several.")
     ] = "all",
     budget: Annotated[
         float | None, typer.Option(help="Minutes of training for each model and seed.")
@@ -78,9 +78,9 @@ def compare(
 
 def _names(models: str) -> list[str]:
     """The models asked for, each once."""
-    from stonet.models.registry import FLOORS, MODELS
+    from stonet.models.registry import MODELS, REFERENCE_FORECASTS
 
-    groups = {"all": tuple(MODELS), "floors": FLOORS}
+    groups = {"all": tuple(MODELS), "references": REFERENCE_FORECASTS}
     names = [n for part in models.split(",") for n in groups.get(part.strip(), (part.strip(),))]
     for name in names:
         if name not in MODELS:

@@ -155,8 +155,8 @@ def score_table(
         values = [
             cells[model, points, channel, metric] for metric in ("mae", "rmse", "mape", "bias")
         ]
-        floor = cells.get(("persistence", points, channel, "mae"))
-        skill = f"{1 - values[0] / floor:.3f}" if floor and values[0] is not None else ""
+        reference = cells.get(("persistence", points, channel, "mae"))
+        skill = f"{1 - values[0] / reference:.3f}" if reference and values[0] is not None else ""
         table.add_row(
             model, points, channel, *("" if v is None else f"{v:.3g}" for v in values), skill
         )

@@ -20,7 +20,7 @@ from stonet.inference.forecast import forecast
 from stonet.plotting import figures
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task
-from stonet.training.trained_model import Run, versions
+from stonet.training.trained_model import TrainedModel, versions
 
 SETTINGS = ("train.epochs=6", "train.steps=60")  # what two cores do in a minute and a half
 SEQUENCE, ISSUE = 93, 50  # a test episode, and the frame after which it is forecast
@@ -65,19 +65,19 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
 
 
 def _draw(
-    run: Run, task: Task, records: list[dict[str, Any]], history: list[dict[str, float]]
+    run: TrainedModel, task: Task, records: list[dict[str, Any]], history: list[dict[str, float]]
 ) -> tuple[Field, dict[str, bytes]]:
     """The forecast at all 4096 grid points, most of them without a sensor, and the figures."""
     whole = whole_wave(SEQUENCE)
     past = task.dataset.episodes[SEQUENCE].between(0, ISSUE).take(task.dataset.seen)
     answer = forecast(run, past, at=whole.points)
-    truth = whole.between(ISSUE, ISSUE + run.clock.horizon)
+    truth = whole.between(ISSUE, ISSUE + run.time_spec.horizon)
     at_sensors = forecast(run, past)
     known = task.dataset.episodes[SEQUENCE].take(task.dataset.seen)
     busiest = int(
         np.abs(np.diff(known.values[ISSUE - 12 : ISSUE + 12, :, 0], axis=0)).sum(0).argmax()
     )
-    last = run.clock.horizon - 1
+    last = run.time_spec.horizon - 1
     leads = sorted({0, last // 3, 2 * last // 3, last})
     drawn = {
         "snapshots": figures.snapshots(
@@ -91,7 +91,7 @@ def _draw(
             past.between(ISSUE - 24, ISSUE),
             at_sensors,
             busiest,
-            truth=known.between(ISSUE, ISSUE + run.clock.horizon),
+            truth=known.between(ISSUE, ISSUE + run.time_spec.horizon),
         ),
     }
     return answer, {f"figures/{name}.png": figures.png(figure) for name, figure in drawn.items()}

@@ -27,19 +27,19 @@ def evaluate(
     read: Reading = None,
     as_json: Json = False,
 ) -> None:
-    """Score a run beside its floors, at seen and at unseen points."""
+    """Score a run beside its references, at seen and at unseen points."""
     from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
     from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
     from stonet.estimator import scored_task
     from stonet.evaluation.scoring import deviation_percent
     from stonet.evaluation.scoring import evaluate as score
-    from stonet.training.trained_model import Run
+    from stonet.training.trained_model import TrainedModel
 
     started = time.monotonic()
     if part not in PARTS:
         raise unknown_name("part", part, PARTS)
-    trained = Run.load(run)
+    trained = TrainedModel.load(run)
     dataset = open_for(trained, data, read or [], as_json)
     tell_notes(dataset, as_json)
     task = scored_task(trained, dataset)

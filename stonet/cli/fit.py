@@ -39,7 +39,8 @@ def fit(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
     model: Annotated[
-        str | None, typer.Option(help="stonet, a rival (dcrnn, ...) or a floor (linear, ...).")
+        str | None,
+        typer.Option(help="stonet, a baseline (dcrnn, ...) or a reference forecast (linear, ...)."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with what differs from the preset.")
@@ -138,7 +139,7 @@ def _fit(
 
 
 def _plan(task: Task) -> str:
-    clock, graph = task.clock, task.config.graph
+    clock, graph = task.time_spec, task.config.graph
     unseen = f" ({len(task.dataset.unseen)} more held out)" if task.dataset.unseen else ""
     return (
         f"{task.dataset.name}: {', '.join(task.dataset.episodes[0].channels)} in "

@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from stonet.config import ReadConfig
     from stonet.data.field import Dataset
-    from stonet.training.trained_model import Run
+    from stonet.training.trained_model import TrainedModel
 
 DataArgument = Annotated[
     str, typer.Argument(help="A file, a folder, a pattern such as 'x/*.nc', or a data set's name.")
@@ -119,19 +119,19 @@ def open_data(
         return open_any(data, config, inductive)
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> TrainedModel:
     """A trained run, on a GPU where this process has one to itself."""
     from stonet.errors import UsageError
     from stonet.system.devices import pick_device
-    from stonet.training.trained_model import Run
+    from stonet.training.trained_model import TrainedModel
 
-    run = Run.load(path)
+    run = TrainedModel.load(path)
     with suppress(UsageError):  # more processes than GPUs
         run.model.to(pick_device("auto"))
     return run
 
 
-def open_for(run: Run, data: str | None, settings: list[str], quiet: bool) -> Dataset:
+def open_for(run: TrainedModel, data: str | None, settings: list[str], quiet: bool) -> Dataset:
     """The data for a trained run: read as for training, of any time; options override.
 
     Of the run's own data, what training held out stays held out; other data are used whole.
@@ -154,7 +154,7 @@ def tell_notes(dataset: Dataset, quiet: bool) -> None:
         say(f"note: {note}", quiet)
 
 
-def provenance(run: Run, started: float) -> dict[str, Any]:
+def provenance(run: TrainedModel, started: float) -> dict[str, Any]:
     """What every JSON answer tells of how it came about."""
     from stonet.training.trained_model import versions
 

@@ -24,7 +24,7 @@ from stonet.cli.options import (
 if TYPE_CHECKING:
     from stonet.data.field import Dataset, Field
     from stonet.data.geometry import Points
-    from stonet.training.trained_model import Run
+    from stonet.training.trained_model import TrainedModel
 
 At = Annotated[
     list[str] | None,
@@ -92,15 +92,15 @@ def _check_shared(out: Path) -> None:
         raise UsageError(f"Many processes write a Zarr store together, not '{out}'. Give -o x.zarr")
 
 
-def _recent(dataset: Dataset, run: Run) -> Field:
+def _recent(dataset: Dataset, run: TrainedModel) -> Field:
     """What the model looks at: the last frames; points held out stay held out."""
     last = dataset.episodes[-1]
-    few = last.between(max(0, len(last.times) - run.clock.past), len(last.times))
+    few = last.between(max(0, len(last.times) - run.time_spec.past), len(last.times))
     return few.take(dataset.seen)
 
 
 def _write(
-    run: Run,
+    run: TrainedModel,
     field: Field,
     at: Points | None,
     times: list[str] | None,
@@ -118,7 +118,7 @@ def _write(
     return len(answer.times), len(answer.points)
 
 
-def sites(at: list[str] | None, run: Run) -> Points | None:
+def sites(at: list[str] | None, run: TrainedModel) -> Points | None:
     """Points from 'a,b' pairs and CSV files, all in one."""
     from stonet.io.sites import parse_sites
 

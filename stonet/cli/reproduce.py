@@ -12,7 +12,7 @@ from stonet.cli.options import Json, Settings
 from stonet.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from stonet.experiments.budgets import Effort
+    from stonet.experiments.budgets import ExperimentBudget
     from stonet.experiments.cell import Cell, Result
 
 WHAT = ("comparison", "inductive", "irregular", "ablation", "cost")
@@ -29,7 +29,9 @@ def reproduce(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many, from 0 on; floors and rivals on the base have the first."),
+        typer.Option(
+            help="How many, from 0 on; reference forecasts and baselines on the base have the first."
+        ),
     ] = None,
     budget: Annotated[
         str, typer.Option(help="smoke (a minute), small or long (published), full (the paper's).")
@@ -68,10 +70,10 @@ def reproduce(
         _run(cells, folder, keep_stale, jobs, as_json)
 
 
-def _effort(budget: str, minutes: float | None, settings: list[str] | None) -> Effort:
-    from stonet.experiments.budgets import effort_of
+def _effort(budget: str, minutes: float | None, settings: list[str] | None) -> ExperimentBudget:
+    from stonet.experiments.budgets import experiment_budget
 
-    return effort_of(budget).changed(minutes, tuple(settings or ()))
+    return experiment_budget(budget).changed(minutes, tuple(settings or ()))
 
 
 def _cells(
@@ -79,7 +81,7 @@ def _cells(
     datasets: str | None,
     models: str | None,
     seeds: int | None,
-    effort: Effort,
+    effort: ExperimentBudget,
     quiet: bool,
 ) -> dict[str, list[Cell]]:
     """What must be known, by experiment; a wrong name is refused here."""

@@ -1,4 +1,4 @@
-"""Between odd times and regular ones: leads between whole steps; for rivals, pasts at them."""
+"""Between odd times and regular ones: leads between whole steps; for baselines, pasts at them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch
+from stonet.data.batch import Batch
+from stonet.data.time_spec import TimeSpec
 
 
 def on_regular_lags(
-    batch: Batch, clock: Clock
+    batch: Batch, time_spec: TimeSpec
 ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
     """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly.
 
     And which nodes have a past at all, by channel (None: all of them).
     """
     values = batch.frames[batch.past]
-    regular = torch.arange(1 - clock.past, 1, device=values.device, dtype=values.dtype)
+    regular = torch.arange(1 - time_spec.past, 1, device=values.device, dtype=values.dtype)
     if batch.observed is None:
-        if batch.regular(clock.past):
+        if batch.regular(time_spec.past):
             return values.flip(1), None
         observed = torch.ones_like(values, dtype=torch.bool)
     else:
         observed = batch.observed[batch.past]
     lag = batch.lag.to(values.dtype).expand(len(values), -1)
     filled = interpolate(values, observed, lag, regular.flip(0))
-    if not batch.silence.some:
+    if not batch.missing_pattern.some:
         return filled, None
     return filled * batch.known[:, None], batch.known
 

@@ -1,4 +1,4 @@
-"""Clock: from nanoseconds to what the networks see, in int64 and float64 before casting."""
+"""TimeSpec: from nanoseconds to what the networks see, in int64 and float64 before casting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeSpec:
     """A data set's rhythm: the usual step, how many of them go in and come out."""
 
     step: int  # nanoseconds
@@ -66,7 +66,7 @@ class Clock:
         return (nanoseconds / self.step).astype(np.float32)
 
 
-def resolve_clock(dataset: Dataset, config: Config) -> Clock:
+def resolve_time_spec(dataset: Dataset, config: Config) -> TimeSpec:
     """Lengths in steps of the data; without a wish, the past is one day where there are days."""
     first = dataset.episodes[0]
     horizon = in_steps(config.data.horizon or dataset.horizon or HORIZON, first.step)
@@ -74,4 +74,4 @@ def resolve_clock(dataset: Dataset, config: Config) -> Clock:
     if past is None:
         a_day = round(DAY / first.step)
         past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
-    return Clock(first.step, in_steps(past, first.step), horizon, first.calendar)
+    return TimeSpec(first.step, in_steps(past, first.step), horizon, first.calendar)

@@ -181,7 +181,7 @@ def _stream(url: str, stream: Any, file: File, watch: Watch | None, loopback: bo
     digest, done, limit = hashlib.sha256(), 0, file.size or LARGEST
     request = Request(url, headers={"User-Agent": "stonet"})
     with build_opener(_SameTerms(loopback)).open(request, timeout=TIMEOUT) as answer:
-        told = answer.headers.get("Content-Length", "")
+        told = answer.headers.get("LazySource-Length", "")
         total = int(told) if told.isdigit() else None
         while done <= limit and (total or 0) <= limit:
             block = answer.read(CHUNK)

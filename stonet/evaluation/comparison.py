@@ -29,7 +29,7 @@ from stonet.system import distributed
 from stonet.system.resources import forget_peak, peak_mb
 from stonet.system.spill import cache_folder
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Progress, Trainer
 
 PROBE = 8  # steps that are timed
@@ -52,8 +52,8 @@ class Budget:
     epochs: int | None = None
     minutes: float | None = None
     steps: int | None = None
-    schooling: int | None = None  # None: what the configuration says
-    experts: int | None = None
+    pretraining_steps: int | None = None  # None: what the configuration says
+    residual_members: int | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.minutes is None):
@@ -80,21 +80,25 @@ class Row:
     inductive: bool
     epochs: int  # with `per_epoch`, the budget that repeats this training to the step
     per_epoch: int | None  # None: one pass over the training windows
-    schooling: int  # steps of an expert's schooling, for models that have one
-    experts: int | None = None  # how many there are; None: one
+    pretraining_steps: int  # steps of an expert's pretraining_steps, for models that have one
+    residual_members: int | None = None  # how many there are; None: one
 
     @property
     def repeated(self) -> Budget:
         """The budget with which the same steps are taken again, whatever the machine."""
-        lengths = {"epochs": self.epochs, "steps": self.per_epoch, "schooling": self.schooling}
-        return Budget(**lengths, experts=self.experts)
+        lengths = {
+            "epochs": self.epochs,
+            "steps": self.per_epoch,
+            "pretraining_steps": self.pretraining_steps,
+        }
+        return Budget(**lengths, residual_members=self.residual_members)
 
 
 @dataclass(frozen=True)
 class Trained:
     """A model that has used up its budget, and what it cost."""
 
-    run: Run
+    run: TrainedModel
     task: Task
     row: Row
 
@@ -163,13 +167,13 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     if budget.minutes is not None:
         task = Task.of(dataset, _for_minutes(task, budget.minutes))
     elif budget.epochs is not None:
-        limits = budget.epochs, budget.steps, budget.schooling, budget.experts
+        limits = budget.epochs, budget.steps, budget.pretraining_steps, budget.residual_members
         task = Task.of(dataset, _trained(config, *limits))
     forget_peak()
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
     state = trainer.fit(watch=clock)
-    whole, parameters = trainer.feed.whole, sum(p.numel() for p in run.model.parameters())
+    whole, parameters = trainer.loader.whole, sum(p.numel() for p in run.model.parameters())
     row = Row(
         model=config.model,
         seed=config.train.seed,
@@ -182,8 +186,8 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
         inductive=run.model.inductive,
         epochs=task.config.train.epochs,
         per_epoch=task.config.train.steps,
-        schooling=task.config.train.schooling,
-        experts=task.config.network.experts,
+        pretraining_steps=task.config.pretraining.steps,
+        residual_members=task.config.network.residual_members,
     )
     return Trained(run, task, row)
 
@@ -201,7 +205,7 @@ def check_minutes(minutes: float) -> None:
     if distributed.size() > 1:
         raise UsageError(
             "A training in minutes is for one process: each would count other steps. "
-            "Set train.epochs, train.steps and train.schooling instead."
+            "Set train.epochs, train.steps and pretraining.steps instead."
         )
 
 
@@ -239,25 +243,30 @@ def _for_minutes(task: Task, minutes: float) -> Config:
     seconds = 60 * minutes - clock.judged[0]  # the first look held the closed forms
     least = FEWEST * (clock.judged[-1] + clock.per_step)
     lessons = _schooling(trainer, task.config, seconds, least)
-    if lessons.experts != task.config.network.experts and (lessons.experts or 1) > 1:
-        _, clock = _probe(task, lessons.experts)  # they take their time in steps and looks as well
+    if (
+        lessons.residual_members != task.config.network.residual_members
+        and (lessons.residual_members or 1) > 1
+    ):
+        _, clock = _probe(
+            task, lessons.residual_members
+        )  # they take their time in steps and looks as well
     pace = clock.judged[-1], clock.per_step
-    epochs, each = _epochs(seconds - lessons.seconds, *pace, trainer.feed.whole)
-    if not epochs and not (lessons.steps and lessons.experts):
+    epochs, each = _epochs(seconds - lessons.seconds, *pace, trainer.loader.whole)
+    if not epochs and not (lessons.steps and lessons.residual_members):
         epochs = FEWEST  # has nothing else to learn by
     found = {"epochs": epochs, "steps": each}
-    found |= {"schooling": lessons.steps, "experts": lessons.experts}
+    found |= {"pretraining_steps": lessons.steps, "residual_members": lessons.residual_members}
     note.parent.mkdir(parents=True, exist_ok=True)
     with replacing(note) as path:  # two processes may find it at once
         path.write_text(json.dumps(found))
     return _trained(task.config, **found)
 
 
-def _probe(task: Task, experts: int | None = None) -> tuple[Trainer, Stopwatch]:
+def _probe(task: Task, residual_members: int | None = None) -> tuple[Trainer, Stopwatch]:
     """A few steps, timed."""
     clock = Stopwatch()
-    few = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT, experts))
-    trainer = Trainer(Run.untrained(few), few)
+    few = Task.of(task.dataset, _trained(task.config, 1, PROBE, TAUGHT, residual_members))
+    trainer = Trainer(TrainedModel.untrained(few), few)
     trainer.fit(watch=clock)
     return trainer, clock
 
@@ -280,7 +289,7 @@ class Lessons(NamedTuple):
     """The schooling that a budget allows."""
 
     steps: int  # of each expert
-    experts: int | None  # None: there are none
+    residual_members: int | None  # None: there are none
     seconds: float  # for those steps that the first look has not held
 
 
@@ -289,7 +298,7 @@ def _schooling(trainer: Trainer, config: Config, seconds: float, least: float) -
 
     They leave a share to the network, or nothing if that is less than it must have at least.
     """
-    most, wanted = config.train.schooling, config.network.experts
+    most, wanted = config.pretraining.steps, config.network.residual_members
     taken: list[tuple[int, float, float]] = []
     for steps in (TAUGHT, LONGER):
         begun = time.perf_counter()
@@ -297,7 +306,7 @@ def _schooling(trainer: Trainer, config: Config, seconds: float, least: float) -
         if school is None:
             return Lessons(most, None, 0.0)
         read = time.perf_counter()
-        school.teach(trainer.judges)
+        school.fit(trainer.validation)
         taken.append((school.steps, read - begun, time.perf_counter() - read))
         most = min(most, school.limit)
     (few, *before), (many, *after) = taken
@@ -321,7 +330,7 @@ def _fingerprint(task: Task, minutes: float) -> str:
     config = task.config.model_dump()
     config["train"].pop("seed")
     windows = task.windows("train", task.stride)
-    shape = [len(task.nodes), len(windows), asdict(windows.scaler), asdict(task.clock)]
+    shape = [len(task.nodes), len(windows), asdict(windows.scaler), asdict(task.time_spec)]
     told = json.dumps(
         [__version__, config, shape, minutes, torch.get_num_threads()], sort_keys=True
     )
@@ -332,20 +341,20 @@ def _trained(
     config: Config,
     epochs: int,
     steps: int | None = None,
-    schooling: int | None = None,
-    experts: int | None = None,
+    pretraining_steps: int | None = None,
+    residual_members: int | None = None,
 ) -> Config:
     """The same for so long, judged by the best validation error on the way, never cut short."""
     few = config.train.warmup if steps is None else steps * epochs // 3  # too few to warm up long
     update = {"epochs": epochs, "steps": steps, "patience": max(epochs, 1)}
     update["warmup"] = min(config.train.warmup, few)
-    if schooling is not None:
-        update["schooling"] = schooling
-    config = config.model_copy(update={"train": config.train.model_copy(update=update)})
-    if experts is None:
-        return config
-    network = config.network.model_copy(update={"experts": experts})
-    return config.model_copy(update={"network": network})
+    sections: dict[str, Any] = {"train": config.train.model_copy(update=update)}
+    if pretraining_steps is not None:
+        sections["pretraining"] = config.pretraining.model_copy(update={"steps": pretraining_steps})
+    if residual_members is not None:
+        changed = {"residual_members": residual_members}
+        sections["network"] = config.network.model_copy(update=changed)
+    return config.model_copy(update=sections)
 
 
 def _with(config: Config, model: str, seed: int) -> Config:
@@ -377,10 +386,10 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
             told = [value for row in rows if (value := getattr(row, cost)) is not None]
             line[cost] = float(np.mean(told)) if told else None
         lines.append(line)
-    floor = next((line["mae"] for line in lines if line["model"] == "persistence"), None)
+    reference = next((line["mae"] for line in lines if line["model"] == "persistence"), None)
     for line in lines:
-        known = floor and line["mae"] is not None
-        line["skill"] = 1 - line["mae"] / floor if known else None
+        known = reference and line["mae"] is not None
+        line["skill"] = 1 - line["mae"] / reference if known else None
     return sorted(lines, key=lambda line: math.inf if line["mae"] is None else line["mae"])
 
 

@@ -1,4 +1,4 @@
-"""Honest scores: a model beside its floors, at points it was trained on and at others."""
+"""Honest scores: a model beside its references, at points it was trained on and at others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stonet.data.windows import Windows, in_batches
 from stonet.errors import DataError
 from stonet.evaluation.metrics import Record, Statistics, deviation, find
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
-from stonet.models.forecaster import Forecaster, Scene
-from stonet.models.registry import FLOORS, build_model
+from stonet.models.forecaster import Forecaster, Graphs
+from stonet.models.registry import REFERENCE_FORECASTS, build_model
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 BATCH, AT_ONCE = 8, 2**16  # windows that are answered at a time; points of them all
 ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
@@ -27,30 +27,30 @@ Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
 
 
-def floors_of(run: Run, task: Task) -> dict[str, Forecaster]:
-    """The run's model and the floors it must be compared with, fitted to the task's training part.
+def reference_forecasts(run: TrainedModel, task: Task) -> dict[str, Forecaster]:
+    """The run's model and the reference forecasts it must be compared with, fitted to the task's training part.
 
     Daily persistence is left out where the inputs are shorter than a day, or know no hours. A
-    linear base that the run's model stands on is the linear floor itself.
+    linear base that the run's model stands on is the linear reference itself.
     """
     models: dict[str, Forecaster] = {run.config.model: run.model}
     base = getattr(run.model, "base", None)
     train, judges = (task.windows(part, task.stride) for part in ("train", "validation"))
     judges = judges.thin(run.config.train.validation_windows)  # as in training
-    for name in FLOORS:
-        if name in models or (name == "daily" and no_daily(run.clock) is not None):
+    for name in REFERENCE_FORECASTS:
+        if name in models or (name == "daily" and no_daily(run.time_spec) is not None):
             continue
         if name == "linear" and base is not None and base.kind == "ridge":
             models[name] = LinearForecaster(base)
             continue
         config = run.config.model_copy(update={"model": name})
-        models[name] = build_model(config, run.clock, len(run.channels), task.nodes)
+        models[name] = build_model(config, run.time_spec, len(run.channels), task.nodes)
         models[name].fit_closed_form(train, judges, task.nodes)
     return models
 
 
 def evaluate(
-    run: Run,
+    run: TrainedModel,
     task: Task,
     part: str = "test",
     models: Mapping[str, Forecaster] | None = None,
@@ -61,7 +61,7 @@ def evaluate(
     Unseen points join the graph with their past ("unseen"), or are asked for without any
     ("unseen-no-history").
     """
-    models = floors_of(run, task) if models is None else models
+    models = reference_forecasts(run, task) if models is None else models
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
     groups: list[tuple[Group, Index, Index]] = [("seen", seen, seen)]
     if len(unseen):
@@ -88,7 +88,7 @@ def evaluate(
 
 def score(
     model: Forecaster,
-    run: Run,
+    run: TrainedModel,
     task: Task,
     part: str,
     nodes: Int64[np.ndarray, " node"],
@@ -97,16 +97,16 @@ def score(
     """Errors at `queries`, given the past at `nodes`, in the data's own units."""
     statistics = empty_statistics(run)
     points = task.dataset.points
-    scene = model.scene(points.take(nodes), points.take(queries))
+    graphs = model.graphs(points.take(nodes), points.take(queries))
     given = task.windows(part, task.scoring_stride, nodes)
     truth = task.windows(part, task.scoring_stride, queries, raw=True)
-    for answer in answers(model, run, scene, given, truth):
+    for answer in scored_batches(model, run, graphs, given, truth):
         statistics.add(answer.forecast, answer.truth, answer.observed)
     return statistics
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScoredBatch:
     """Forecasts of some windows beside what came, in the data's own units."""
 
     chosen: Int64[np.ndarray, " batch"]  # which windows
@@ -115,15 +115,15 @@ class Answer:
     observed: Bool[Tensor, "batch future query channel"]
 
 
-def answers(
-    model: Forecaster, run: Run, scene: Scene, given: Windows, truth: Windows
-) -> Iterator[Answer]:
-    """The model's answers to all windows, some at a time; `truth` is raw, `given` normalised."""
+def scored_batches(
+    model: Forecaster, run: TrainedModel, graphs: Graphs, given: Windows, truth: Windows
+) -> Iterator[ScoredBatch]:
+    """The model's scored_batches to all windows, some at a time; `truth` is raw, `given` normalised."""
     model.eval()
     for chosen in in_batches(given, _together(given, truth)):
         with torch.inference_mode():
-            forecast = model(given.inputs(chosen), scene).forecast
-        yield Answer(chosen, run.scaler.in_units(forecast), *truth.targets(chosen))
+            forecast = model(given.inputs(chosen), graphs).forecast
+        yield ScoredBatch(chosen, run.scaler.in_units(forecast), *truth.targets(chosen))
 
 
 def _together(*windows: Windows) -> int:
@@ -132,13 +132,13 @@ def _together(*windows: Windows) -> int:
     return max(1, min(BATCH, AT_ONCE // points))
 
 
-def empty_statistics(run: Run) -> Statistics:
+def empty_statistics(run: TrainedModel) -> Statistics:
     """Where a run's errors are counted; what counts as zero follows its scaler."""
     zero = ZERO * torch.tensor(run.scaler.std, dtype=torch.float64)
-    return Statistics(run.clock.horizon, len(run.channels), zero)
+    return Statistics(run.time_spec.horizon, len(run.channels), zero)
 
 
-def check_same_kind(run: Run, dataset: Dataset) -> None:
+def check_same_kind(run: TrainedModel, dataset: Dataset) -> None:
     """Refuse to score a run on data of another kind."""
     first = dataset.episodes[0]
     if first.channels != run.channels or first.units != run.units:
@@ -146,15 +146,15 @@ def check_same_kind(run: Run, dataset: Dataset) -> None:
             f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} "
             f"in {run.units}."
         )
-    if first.points.kind != run.nodes.kind or first.calendar != run.clock.calendar:
+    if first.points.kind != run.nodes.kind or first.calendar != run.time_spec.calendar:
         raise DataError(
             f"The data lie on a {first.points.kind}, {_dated(first.calendar)} dates; the run was "
-            f"trained on a {run.nodes.kind}, {_dated(run.clock.calendar)} dates."
+            f"trained on a {run.nodes.kind}, {_dated(run.time_spec.calendar)} dates."
         )
-    if abs(first.step - run.clock.step) > 0.01 * run.clock.step:
+    if abs(first.step - run.time_spec.step) > 0.01 * run.time_spec.step:
         raise DataError(
             f"The data have a step of {first.step / 1e9:g} s; the run was trained with "
-            f"{run.clock.step / 1e9:g} s. Resample the data to that step."
+            f"{run.time_spec.step / 1e9:g} s. Resample the data to that step."
         )
 
 

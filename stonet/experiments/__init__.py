@@ -17,7 +17,7 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.evaluation.comparison import Budget
 from stonet.experiments import ablation, comparison, cost, inductive, irregular
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 
 
@@ -32,7 +32,7 @@ class Experiment(Protocol):
     NAME: str
 
     def cells(
-        self, datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort
+        self, datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
     ) -> list[Cell]: ...
 
     def measure(self, cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores: ...

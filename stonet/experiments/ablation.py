@@ -15,7 +15,7 @@ from stonet.config import Config, load_config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
 from stonet.evaluation.comparison import Budget, train
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.error_summary import errors_of, in_short
@@ -45,7 +45,7 @@ class Whole:
 
 WHOLES = {
     "operator": Whole(
-        ("network.base=none", "network.expert=0"),
+        ("network.base=none", "network.residual_width=0"),
         {
             "network.latent": ("8", "16", "32"),
             "network.layers": ("1", "2", "3"),
@@ -54,7 +54,7 @@ WHOLES = {
             "network.kernel": ("diag", "full"),
             "network.decoder": ("revised", "literal", "fixed", "ode"),
             "network.terms": ("1", "3"),
-            "train.run": ("1", "4"),
+            "train.consecutive": ("1", "4"),
             CHANCE[0]: CHANCE[1],
         },
     ),
@@ -62,7 +62,7 @@ WHOLES = {
         (),
         {
             "network.base": ("none", "persistence", "ridge"),
-            "network.expert": ("0", "128"),
+            "network.residual_width": ("0", "128"),
             "network.sun": ("false", "true"),
             CHANCE[0]: CHANCE[1],
         },
@@ -75,7 +75,9 @@ COLUMNS = (
 )
 
 
-def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
+def cells(
+    datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
+) -> list[Cell]:
     """Each whole, and each other value of each factor; `models` are the factors wanted."""
     known = {short(setting) for whole in WHOLES.values() for setting in whole.factors}
     for name in models:
@@ -94,7 +96,7 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
 
 
 def _cells(
-    dataset: str, name: str, wanted: Sequence[str], seeds: int, budget: Effort
+    dataset: str, name: str, wanted: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
     whole, training = WHOLES[name], budget.fixed.get(name)
     variants = {name: ""} | {

@@ -17,7 +17,7 @@ ONE_SEED = {"ablation", "cost", "inductive", "irregular"}
 
 
 @dataclass(frozen=True)
-class Effort:
+class ExperimentBudget:
     """Which data, how many seeds, how long each model trains."""
 
     name: str
@@ -72,7 +72,9 @@ class Effort:
         """How many seeds, unless asked otherwise."""
         return 1 if experiment in ONE_SEED else self.seeds
 
-    def changed(self, minutes: float | None = None, settings: tuple[str, ...] = ()) -> Effort:
+    def changed(
+        self, minutes: float | None = None, settings: tuple[str, ...] = ()
+    ) -> ExperimentBudget:
         """The same with other wishes; where these change results, it goes by another name."""
         training = self.training if minutes is None else Budget(minutes=minutes)
         fixed = self.fixed if training == self.training else {}
@@ -86,8 +88,8 @@ class Effort:
         )
 
 
-EFFORTS = {
-    "smoke": Effort(
+EXPERIMENT_BUDGETS = {
+    "smoke": ExperimentBudget(
         name="smoke",
         tasks=(SHORT, "temperature-uk"),
         ablated=(SHORT,),
@@ -97,7 +99,7 @@ EFFORTS = {
         preset="tiny",
         few=True,
     ),
-    "small": Effort(
+    "small": ExperimentBudget(
         name="small",
         tasks=PUBLISHED,
         ablated=("temperature-uk", "wave"),
@@ -105,11 +107,11 @@ EFFORTS = {
         training=Budget(minutes=0.5),
         fixed={
             "operator": Budget(epochs=20, steps=40),
-            "default": Budget(epochs=4, steps=25, schooling=500),
+            "default": Budget(epochs=4, steps=25, pretraining_steps=500),
         },
         settings=("read.points=120",),
     ),
-    "long": Effort(  # what becomes of the comparison when slow models are given time
+    "long": ExperimentBudget(  # what becomes of the comparison when slow models are given time
         name="long",
         tasks=PUBLISHED,
         ablated=("temperature-uk", "wave"),
@@ -117,7 +119,7 @@ EFFORTS = {
         training=Budget(minutes=2.0),
         settings=("read.points=120",),
     ),
-    "full": Effort(
+    "full": ExperimentBudget(
         name="full",
         tasks=("wave", "solar", "temperature", "humidity", "cloud", "wind"),
         ablated=("solar", "temperature"),
@@ -128,8 +130,8 @@ EFFORTS = {
 }
 
 
-def effort_of(name: str) -> Effort:
+def experiment_budget(name: str) -> ExperimentBudget:
     """The effort of this name."""
-    if name not in EFFORTS:
-        raise unknown_name("budget", name, EFFORTS)
-    return EFFORTS[name]
+    if name not in EXPERIMENT_BUDGETS:
+        raise unknown_name("budget", name, EXPERIMENT_BUDGETS)
+    return EXPERIMENT_BUDGETS[name]

@@ -56,10 +56,7 @@ class Cell:
     def name(self) -> str:
         """A file's name, the same whatever became of code, defaults and data."""
         plain = re.sub(r"[^A-Za-z0-9.+=-]+", "_", self.label)
-        asked = asdict(self)
-        if self.training.experts is None:  # which came later: older names stay as they are
-            asked["training"].pop("experts")
-        return f"{plain}-s{self.seed}-{_sha256(asked)[:10]}"
+        return f"{plain}-s{self.seed}-{_sha256(asdict(self))[:10]}"
 
     def key(self, data: str) -> str:
         """What decides the result, given the data's hash."""
@@ -138,17 +135,17 @@ def config_hash(config: Config) -> str:
 
 
 def _relevant(config: Config) -> dict[str, Any]:
-    """The settings that the model can feel: STONet's are nothing to a rival, and so on."""
+    """The settings that the model can feel: STONet's are nothing to a baseline, and so on."""
     content = config.model_dump()
     if config.model == "stonet":
-        return content | {"rival": None}
-    train, network = content["train"] | {"schooling": None}, content["network"]
+        return content | {"baseline": None}
+    network = content["network"]
     felt = {name: network[name] for name in ("window_time", "sun")}
-    based = config.model == "linear" or config.rival.base != "none"
+    based = config.model == "linear" or config.baseline.base != "none"
     return content | {
         "graph": None,
         "network": felt if based else network["window_time"],
-        "train": train,
+        "pretraining": None,
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stonet.experiments.ablation import CHANCE
 from stonet.experiments.markdown import DASH, percent
-from stonet.models.registry import FLOORS, RIVALS
+from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 Line = dict[str, Any]
 Tables = dict[str, list[Line]]
@@ -24,7 +24,7 @@ MARGIN = 9.0  # percent: by which the paper's STONet lies below the second best,
 DEVIATION, GAIN = 4.0, 10.0  # percent: at unseen points at most; below interpolation at least
 LABELS, MISSING = 5.0, 10.0  # percent more error at most: half of the labels; a quarter of inputs
 QUARTER = 0.25
-NEEDED = {*RIVALS, *FLOORS} - {"daily"}  # which some data have no days for
+NEEDED = {*BASELINES, *REFERENCE_FORECASTS} - {"daily"}  # which some data have no days for
 LUCK = 0.05
 
 
@@ -101,11 +101,11 @@ def claims_of(tables: Tables, tasks: Sequence[str], few: int) -> list[Claim]:
 
 
 def _of_errors(tables: Tables, many: int) -> list[Claim]:
-    """Against rivals and floors."""
+    """Against baselines and references."""
     on_base, all_on_base = _on_base(tables["comparison"])
     return [
         Claim(
-            "STONet beats every rival and floor",
+            "STONet beats every baseline and reference forecast",
             f"MAE below the best other on all tasks, {MARGIN:g} % on average",
             _ours(_whole(tables["comparison"], NEEDED), "improvement"),
             many,
@@ -114,16 +114,16 @@ def _of_errors(tables: Tables, many: int) -> list[Claim]:
             note=_luck(tables["comparison"]),
         ),
         Claim(
-            "STONet beats every published rival, in the same short time",
+            "STONet beats every published baseline, in the same short time",
             f"MAE below the best of eight, {MARGIN:g} % on average",
-            _below(_whole(tables["comparison"], {*RIVALS}), lambda model: model in RIVALS),
+            _below(_whole(tables["comparison"], {*BASELINES}), lambda model: model in BASELINES),
             many,
             least=0.0,
             mean_least=MARGIN,
         ),
         Claim(
             "It still does when they have more time",
-            "MAE below the best rival and floor on all tasks, each with the budget `long`",
+            "MAE below the best baseline and reference forecast on all tasks, each with the budget `long`",
             _ours(_whole(tables["longer"], NEEDED), "improvement"),
             many,
             least=0.0,
@@ -131,7 +131,7 @@ def _of_errors(tables: Tables, many: int) -> list[Claim]:
         ),
         Claim(
             "The gain is STONet's own, not the base's",
-            "MAE below the best rival that stands on the same base",
+            "MAE below the best baseline that stands on the same base",
             _ours(tables["comparison"], "improvement_based"),
             many,
             least=0.0,
@@ -182,8 +182,8 @@ def _of_abilities(tables: Tables, many: int) -> list[Claim]:
 
 def _harder(lines: Sequence[dict[str, Any]]) -> str:
     """Where the goal is missed and persistence, which learns nothing, misses it as well."""
-    ours, floors = (_ours(_main(lines), name) for name in ("deviation", "deviation_floor"))
-    harder = {t: v for t, v in floors.items() if min(v, ours.get(t, v)) > DEVIATION}
+    ours, references = (_ours(_main(lines), name) for name in ("deviation", "deviation_floor"))
+    harder = {t: v for t, v in references.items() if min(v, ours.get(t, v)) > DEVIATION}
     each = ", ".join(f"{task} ({percent(value)})" for task, value in harder.items())
     return f" The unseen points are harder ones for persistence, too, on {each}." if each else ""
 
@@ -273,17 +273,19 @@ def _whole(lines: Sequence[Line], needed: set[str]) -> list[Line]:
 
 
 def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
-    """Which rivals on the base are missing or of other code, and whether none is."""
+    """Which baselines on the base are missing or of other code, and whether none is."""
     based = [line for line in lines if line["model"].endswith("+base")]
     old = sorted({commit for line in based for commit in line.get("stale", ())})
-    made = f" Rivals on the base are of other code than today's ({', '.join(old)})." if old else ""
+    made = (
+        f" Baselines on the base are of other code than today's ({', '.join(old)})." if old else ""
+    )
     found = {line["dataset"]: 0 for line in lines}
     for line in lines:
         found[line["dataset"]] += line["model"].endswith("+base") and line["mae"] is not None
-    if min(found.values(), default=0) == len(RIVALS):
+    if min(found.values(), default=0) == len(BASELINES):
         return made, not old
     told = ", ".join(f"{task} {count}" for task, count in found.items())
-    return f" Of {len(RIVALS)} rivals there are on the base: {told}.{made}", False
+    return f" Of {len(BASELINES)} baselines there are on the base: {told}.{made}", False
 
 
 def _main(lines: Sequence[Line]) -> list[Line]:

@@ -1,6 +1,6 @@
-"""Comparison: STONet, eight rivals, four floors, and the rivals on STONet's linear base.
+"""Comparison: STONet, eight baselines, four references, and the baselines on STONet's linear base.
 
-The paper's Table 3, with what it leaves out: floors, significance, and errors apart by lead, hour
+The paper's Table 3, with what it leaves out: references, significance, and errors apart by lead, hour
 of the day and point. A row `stgcn+base` asks whether a gain is the operator's or the base's.
 """
 
@@ -17,17 +17,17 @@ from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.significance import paired_block_bootstrap
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import errors_of, hourly
 from stonet.experiments.figures import draw_all, draw_curves, draw_maps
-from stonet.models.registry import FLOORS, RIVALS
+from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"
-BASED = tuple(f"{name}+base" for name in RIVALS)
-LABELS = (OURS, PAPER, *RIVALS, *BASED, *FLOORS)
-GROUPS = {"all": LABELS, "rivals": RIVALS, "base": BASED, "floors": FLOORS}
+BASED = tuple(f"{name}+base" for name in BASELINES)
+LABELS = (OURS, PAPER, *BASELINES, *BASED, *REFERENCE_FORECASTS)
+GROUPS = {"all": LABELS, "baselines": BASELINES, "base": BASED, "references": REFERENCE_FORECASTS}
 FEW = (OURS, "stgcn", "linear", "persistence")
 METRICS = ("mae", "rmse", "mape", "bias")
 COLUMNS = (
@@ -49,10 +49,12 @@ ENOUGH = 64  # test windows from which on a difference is tested: eight blocks
 COSTS = ("parameters", "steps", "seconds", "best_validation")
 
 
-def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
+def cells(
+    datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
+) -> list[Cell]:
     """Every model on every task with every seed.
 
-    Floors are the same with each; rivals on the base, asked whose the gain is, have the first.
+    Reference forecasts are the same with each; baselines on the base, asked whose the gain is, have the first.
     """
     labels = [label for name in models for label in GROUPS.get(name, (name,))]
     for label in labels:
@@ -63,7 +65,7 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
         budget.cell(NAME, dataset, label, seed, **variant(label))
         for dataset in datasets
         for label in chosen
-        for seed in range(1 if label in FLOORS or label in BASED else seeds)
+        for seed in range(1 if label in REFERENCE_FORECASTS or label in BASED else seeds)
     ]
 
 
@@ -72,7 +74,7 @@ def variant(label: str) -> dict[str, Any]:
     if label == PAPER:
         return {"model": "stonet", "preset": "paper"}
     model, _, base = label.partition("+")
-    return {"model": model, "settings": ("rival.base=ridge",) if base else ()}
+    return {"model": model, "settings": ("baseline.base=ridge",) if base else ()}
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
@@ -94,12 +96,12 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
     for dataset in dict.fromkeys(result.cell.dataset for result in results):
         here = [r for r in results if r.cell.dataset == dataset and "skipped" not in r.scores]
         found = [_line(dataset, label, rows) for label, rows in by_label(here).items()]
-        floor = next((line["mae"] for line in found if line["model"] == "persistence"), None)
+        reference = next((line["mae"] for line in found if line["model"] == "persistence"), None)
         for line in found:
-            line["skill"] = 1 - line["mae"] / floor if floor else None
+            line["skill"] = 1 - line["mae"] / reference if reference else None
         for line in found:
             if line["model"] in (OURS, PAPER):
-                line |= against_best(line, found, here, (*RIVALS, *FLOORS))
+                line |= against_best(line, found, here, (*BASELINES, *REFERENCE_FORECASTS))
                 based = against_best(line, found, here, BASED)
                 line |= {f"{key}_based": value for key, value in based.items()}
         lines += sorted(found, key=lambda line: float(line["mae"]))
@@ -169,16 +171,22 @@ def figure(results: Sequence[Result], path: Path) -> None:
     lines = table(results)
     if not lines:
         return
-    kinds = dict.fromkeys(RIVALS, "rival") | dict.fromkeys(FLOORS, "floor")
-    kinds |= dict.fromkeys(BASED, "rival on the base") | dict.fromkeys((OURS, PAPER), "STONet")
+    kinds = dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(
+        REFERENCE_FORECASTS, "reference forecast"
+    )
+    kinds |= dict.fromkeys(BASED, "baseline on the base") | dict.fromkeys((OURS, PAPER), "STONet")
     draw_all(lines, kinds, path)
-    rivals = {
-        task: next((x["model"] for x in lines if x["dataset"] == task and x["model"] in RIVALS), "")
+    baselines = {
+        task: next(
+            (x["model"] for x in lines if x["dataset"] == task and x["model"] in BASELINES), ""
+        )
         for task in dict.fromkeys(line["dataset"] for line in lines)
     }
-    shown = {task: (OURS, rival, "linear", "persistence") for task, rival in rivals.items()}
+    shown = {
+        task: (OURS, baseline, "linear", "persistence") for task, baseline in baselines.items()
+    }
     draw_curves(results, shown, "by_lead", path.with_stem(f"{path.stem}-leads"))
     draw_curves(results, shown, "by_hour", path.with_stem(f"{path.stem}-hours"))
     draw_maps(
-        results, {t: (OURS, r) for t, r in rivals.items()}, path.with_stem(f"{path.stem}-maps")
+        results, {t: (OURS, r) for t, r in baselines.items()}, path.with_stem(f"{path.stem}-maps")
     )

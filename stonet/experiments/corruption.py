@@ -15,9 +15,10 @@ from jaxtyping import Bool, Float64, Int64
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
+from stonet.data.batch import Batch, make_batch
 from stonet.data.field import Dataset, Field
 from stonet.data.scaling import Scaler
-from stonet.data.windows import Batch, Windows, cut, in_batches, make_batch, split
+from stonet.data.windows import Windows, cut, in_batches, split
 from stonet.evaluation.comparison import Trained
 
 SEED = 20
@@ -98,11 +99,11 @@ def _draws(chosen: Chosen, shape: tuple[int, ...]) -> Float64[np.ndarray, "batch
     return np.stack([np.random.default_rng((SEED, int(w))).random(shape) for w in chosen])
 
 
-def answer(trained: Trained, batch: Batch, scene: object) -> Float64[Tensor, "..."]:
+def answer(trained: Trained, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
     """The forecast in the data's own units."""
     run = trained.run
     with torch.inference_mode():
-        return run.scaler.in_units(run.model(batch, scene).forecast)
+        return run.scaler.in_units(run.model(batch, graphs).forecast)
 
 
 def coarser(dataset: Dataset, every: int) -> Dataset:
@@ -126,12 +127,12 @@ class Between:
     def windows(self, raw: bool = False) -> Windows:
         """As long as the model's own, in finer steps; every target once."""
         task, every = self.trained.task, self.every
-        clock = task.clock
+        time_spec = task.time_spec
         finer = replace(
-            clock,
-            step=clock.step // every,
-            past=clock.past * every,
-            horizon=clock.horizon * every,
+            time_spec,
+            step=time_spec.step // every,
+            past=time_spec.past * every,
+            horizon=time_spec.horizon * every,
         )
         test = split(self.fine, finer, task.config.data.split)["test"]
         scaler = Scaler.identity(len(task.scaler.mean)) if raw else task.scaler
@@ -143,28 +144,30 @@ class Between:
         With `jitter`, each input but the newest comes earlier by some finer steps, less than one of
         the model's own; it is `told` so, or left to believe that it did not.
         """
-        windows, clock, every = self.windows(), self.trained.task.clock, self.every
+        windows, time_spec, every = self.windows(), self.trained.task.time_spec, self.every
         config = self.trained.task.config
         for chosen in in_batches(windows, 8):
             start = windows.starts[chosen][:, None]
-            regular = start + every - 1 + every * np.arange(clock.past)
-            early = np.floor(every * _draws(chosen, (clock.past,))).astype(np.int64)
+            regular = start + every - 1 + every * np.arange(time_spec.past)
+            early = np.floor(every * _draws(chosen, (time_spec.past,))).astype(np.int64)
             early[:, -1] = 0
             past = regular - early if jitter else regular
-            ask = windows.times[start + every * clock.past + np.arange(every * clock.horizon)]
+            ask = windows.times[
+                start + every * time_spec.past + np.arange(every * time_spec.horizon)
+            ]
             batch = make_batch(
-                windows.given, windows.times, past, ask, clock, config.network.window_time
+                windows.given, windows.times, past, ask, time_spec, config.network.window_time
             )
             if not told:
-                lag = torch.arange(1.0 - clock.past, 1.0).expand_as(batch.lag)
+                lag = torch.arange(1.0 - time_spec.past, 1.0).expand_as(batch.lag)
                 batch = replace(batch, lag=lag)
             yield chosen, batch
 
     def forecast(self, jitter: bool = False, told: bool = True) -> Series:
         """At the training points and all finer times, in the data's own units."""
         nodes = self.trained.task.nodes
-        scene = self.trained.run.model.eval().scene(nodes, nodes)
-        parts = [answer(self.trained, b, scene).numpy() for _, b in self.batches(jitter, told)]
+        graphs = self.trained.run.model.eval().graphs(nodes, nodes)
+        parts = [answer(self.trained, b, graphs).numpy() for _, b in self.batches(jitter, told)]
         return np.concatenate(parts)
 
     def truth(self) -> tuple[Series, Bool[np.ndarray, "window future node channel"]]:
@@ -175,7 +178,7 @@ class Between:
 
     def inputs(self) -> Series:
         """What the model sees at its own steps, in the data's own units, the newest last."""
-        windows, past = self.windows(raw=True), self.trained.task.clock.past
+        windows, past = self.windows(raw=True), self.trained.task.time_spec.past
         index = windows.starts[:, None] + self.every - 1 + self.every * np.arange(past)
         values, _ = windows.at(index.ravel())
         return values.unflatten(0, index.shape).double().numpy()

@@ -17,7 +17,7 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
 from stonet.evaluation.comparison import Budget, train
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.error_summary import errors_of, in_short
@@ -44,7 +44,9 @@ COLUMNS = (
 )
 
 
-def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
+def cells(
+    datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
+) -> list[Cell]:
     """Each decoder at the paper's sizes, and the default preset."""
     for name in models:
         if name not in LABELS:

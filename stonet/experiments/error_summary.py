@@ -15,7 +15,7 @@ from stonet.data.durations import DAY, SECOND
 from stonet.data.windows import Windows
 from stonet.evaluation.comparison import Trained
 from stonet.evaluation.metrics import METRICS, Statistics
-from stonet.evaluation.scoring import Answer, answers, empty_statistics
+from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
 from stonet.training.task import Task
 
@@ -33,8 +33,10 @@ def errors_of(trained: Trained, part: str = "test", most: int | None = None) -> 
     given, truth = (task.windows(part, task.scoring_stride, raw=raw) for raw in (False, True))
     if most is not None:
         given, truth = given.thin(most), truth.thin(most)
-    statistics, tally = empty_statistics(run), Tally(truth, len(task.nodes))
-    for answer in answers(run.model, run, run.model.scene(task.nodes, task.nodes), given, truth):
+    statistics, tally = empty_statistics(run), ErrorAccumulator(truth, len(task.nodes))
+    for answer in scored_batches(
+        run.model, run, run.model.graphs(task.nodes, task.nodes), given, truth
+    ):
         statistics.add(answer.forecast, answer.truth, answer.observed)
         tally.add(answer)
     return {
@@ -53,14 +55,16 @@ def hourly(trained: Trained, part: str = "test") -> Scores | None:
     so that an hour would always be the same lead.
     """
     run, task = trained.run, trained.task
-    if not task.clock.daily:
+    if not task.time_spec.daily:
         return None
-    a_day, stride = round(DAY / task.clock.step), task.scoring_stride
+    a_day, stride = round(DAY / task.time_spec.step), task.scoring_stride
     while task.stride == 1 and math.gcd(stride, a_day) > 1:
         stride += 1
     given, truth = (task.windows(part, stride, raw=raw) for raw in (False, True))
-    tally = Tally(truth, len(task.nodes))
-    for answer in answers(run.model, run, run.model.scene(task.nodes, task.nodes), given, truth):
+    tally = ErrorAccumulator(truth, len(task.nodes))
+    for answer in scored_batches(
+        run.model, run, run.model.graphs(task.nodes, task.nodes), given, truth
+    ):
         tally.add(answer)
     return tally.by_hour()
 
@@ -85,7 +89,7 @@ def in_short(scores: Scores) -> Scores:
     }
 
 
-class Tally:
+class ErrorAccumulator:
     """Sums and counts of absolute errors, apart by point, window and hour of the target."""
 
     def __init__(self, truth: Windows, nodes: int) -> None:
@@ -95,7 +99,7 @@ class Tally:
         )
         self.signed = np.zeros(HOURS)  # errors with their sign, for the bias
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: ScoredBatch) -> None:
         """Count in some windows."""
         error = (answer.forecast - answer.truth.double()) * answer.observed
         known = answer.observed.double().sum(-1).numpy()  # window future node
@@ -123,13 +127,13 @@ class Tally:
         return _ratio(self.point[0], self.point[1])
 
     def _hours(self, chosen: Int64[np.ndarray, " batch"]) -> Int64[np.ndarray, "batch future"]:
-        windows, clock = self.truth, self.truth.clock
-        ahead = clock.past + np.arange(clock.horizon)
+        windows, time_spec = self.truth, self.truth.time_spec
+        ahead = time_spec.past + np.arange(time_spec.horizon)
         times = windows.times[windows.starts[chosen][:, None] + ahead]
         return times % DAY // (3600 * SECOND)
 
 
-def _by_point(tally: Tally, task: Task) -> Scores:
+def _by_point(tally: ErrorAccumulator, task: Task) -> Scores:
     """The error of each point where there are not too many, and the worst of them by name."""
     error, nodes = tally.by_point(), task.nodes
     worst = np.argsort(np.where(np.isfinite(error), -error, np.inf))[:WORST]

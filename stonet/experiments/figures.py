@@ -17,13 +17,13 @@ from stonet.experiments.cell import Result
 from stonet.experiments.datasets import task_of
 from stonet.experiments.drawing import panels, save
 from stonet.plotting.figures import DPI, MARKERS, PALETTE
-from stonet.plotting.maps import Sheet
+from stonet.plotting.maps import MapProjection
 
 COLOURS = {
     "STONet": PALETTE[1],
-    "rival": PALETTE[0],
-    "rival on the base": PALETTE[5],
-    "floor": "0.45",
+    "baseline": PALETTE[0],
+    "baseline on the base": PALETTE[5],
+    "reference forecast": "0.45",
 }
 WIDE = 12.0  # a largest error over the smallest from which the scale is logarithmic
 ACROSS = {"by_lead": "lead (steps)", "by_hour": "hour of the target (UTC)"}
@@ -104,7 +104,7 @@ def draw_maps(results: Sequence[Result], pairs: Mapping[str, tuple[str, str]], p
             found[task] = points, errors
     if not found:
         return
-    sheets = {task: Sheet.of(points) for task, (points, _) in found.items()}
+    sheets = {task: MapProjection.of(points) for task, (points, _) in found.items()}
     height = sum(sheet.panel()[1] + 0.75 for sheet in sheets.values())
     figure = Figure((7.8, height), dpi=DPI, layout="constrained")
     rows = figure.subplots(len(found), 2, squeeze=False)

@@ -23,12 +23,12 @@ from stonet.errors import UsageError, unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import deviation
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, tested, variant
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
-from stonet.models.registry import FLOORS
+from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import MARKERS, PALETTE
 
 NAME = "inductive"
@@ -54,7 +54,9 @@ COLUMNS = (
 )
 
 
-def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
+def cells(
+    datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
+) -> list[Cell]:
     """Every model at the main share; STONet at others too, on some tasks and with one seed.
 
     The paper's own protocol needs data sets that hold points out themselves; it is the full budget.
@@ -76,7 +78,7 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
                 if share is not None:
                     what["settings"] = (*what.get("settings", ()), f"data.unseen={share}")
                 row = label if share in (None, MAIN) else f"{label} {share:.0%} unseen"
-                count = seeds if share == shares[0] and label not in FLOORS else 1
+                count = seeds if share == shares[0] and label not in REFERENCE_FORECASTS else 1
                 found += [
                     budget.cell(NAME, dataset, row, seed, extra=extra, inductive=own, **what)
                     for seed in range(count)
@@ -150,8 +152,10 @@ def table(results: Sequence[Result]) -> list[dict[str, Any]]:
     for line in lines:
         if line["model"] == OURS and line["no_history"] is not None:
             line |= _against_best(line, lines, rows)
-            floor = (one for one in lines if one["model"] == "persistence" and _alike(one, line))
-            line["deviation_floor"] = next((one["deviation"] for one in floor), None)
+            reference = (
+                one for one in lines if one["model"] == "persistence" and _alike(one, line)
+            )
+            line["deviation_floor"] = next((one["deviation"] for one in reference), None)
     return sorted(lines, key=lambda line: (line["dataset"], line["share"] or 0.0, line["seen"]))
 
 

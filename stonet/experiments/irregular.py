@@ -28,7 +28,7 @@ from stonet.data.windows import in_batches
 from stonet.errors import UsageError, unknown_name
 from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.scoring import BATCH, empty_statistics
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, variant
 from stonet.experiments.corruption import (
@@ -43,7 +43,7 @@ from stonet.experiments.corruption import (
 )
 from stonet.experiments.datasets import task_of
 from stonet.experiments.drawing import panels, save
-from stonet.models.registry import FLOORS
+from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import PALETTE
 
 NAME = "irregular"
@@ -71,7 +71,9 @@ Line = dict[str, Any]
 Level = float | int | str
 
 
-def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Effort) -> list[Cell]:
+def cells(
+    datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
+) -> list[Cell]:
     """Every model with all labels; STONet with half of them too, and on some tasks with any number.
 
     Times between the steps are asked for on Wave, which is known at all of them.
@@ -86,7 +88,9 @@ def cells(datasets: Sequence[str], models: Sequence[str], seeds: int, budget: Ef
         for label in chosen:
             extra = {"ask": "missing", "labels": None}
             whole = budget.cell(NAME, dataset, label, extra=extra, **variant(label))
-            found += [replace(whole, seed=s) for s in range(1 if label in FLOORS else seeds)]
+            found += [
+                replace(whole, seed=s) for s in range(1 if label in REFERENCE_FORECASTS else seeds)
+            ]
             if label == OURS:
                 found += _fewer_labels(whole, seeds, dataset in budget.ablated, budget.few)
             if task_of(dataset).dataset == "wave":
@@ -125,7 +129,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     found: Scores = {"units": list(trained.run.units), "training": vars(trained.row)}
     if between:
         return found | between_steps(Between(trained, dataset, EVERY))
-    found |= {"horizon": trained.run.clock.horizon, "whole": errors(trained, unchanged)}
+    found |= {"horizon": trained.run.time_spec.horizon, "whole": errors(trained, unchanged)}
     if cell.options["ask"] == "missing":
         for name, loss in LOSSES.items():
             found[name] = [{"share": s} | errors(trained, loss(s)) for s in SHARES]
@@ -137,9 +141,9 @@ def errors(trained: Trained, change: Change) -> Scores:
     run, task = trained.run, trained.task
     given = task.windows("test", task.scoring_stride).thin(MOST)
     truth = task.windows("test", task.scoring_stride, raw=True).thin(MOST)
-    scene, statistics = run.model.eval().scene(task.nodes, task.nodes), empty_statistics(run)
+    graphs, statistics = run.model.eval().graphs(task.nodes, task.nodes), empty_statistics(run)
     for chosen in in_batches(given, BATCH):
-        forecast = answer(trained, change(given.inputs(chosen), chosen), scene)
+        forecast = answer(trained, change(given.inputs(chosen), chosen), graphs)
         statistics.add(forecast, *truth.targets(chosen))
     return {metric: statistics.value(metric) for metric in METRICS}
 
@@ -184,7 +188,7 @@ def table(results: Sequence[Result]) -> list[Line]:
     """One line for each task, model, question and level: means over seeds, and what it costs.
 
     `change` is in percent: of the same model's error, with the same seed, where nothing is missing,
-    inputs are in step, or the model itself answers between its steps.
+    inputs are in step, or the model itself scored_batches between its steps.
     """
     known = [result for result in results if "skipped" not in result.scores]
     whole = {

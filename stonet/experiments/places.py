@@ -11,36 +11,36 @@ from jaxtyping import Float64, Int64
 from stonet.data.windows import in_batches
 from stonet.evaluation.comparison import Trained
 from stonet.evaluation.interpolation import FRAMES, Method, fit_inverse_distance, fit_kriging
-from stonet.evaluation.scoring import Answer, answers, empty_statistics
+from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
-from stonet.experiments.error_summary import Tally
+from stonet.experiments.error_summary import ErrorAccumulator
 from stonet.training.task import Task
 
 RATIOS = (0.125, 0.25, 0.5, 0.75, 1.0)  # unseen/seen after one and the same training
 Index = Int64[np.ndarray, "_"]  # positions of points
 
 
-def asked(trained: Trained, nodes: Index, queries: Index) -> Iterable[Answer]:
-    """The model's answers on the test part at `queries`, given the past at `nodes`."""
+def asked(trained: Trained, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
+    """The model's scored_batches on the test part at `queries`, given the past at `nodes`."""
     run, task = trained.run, trained.task
     points, stride = task.dataset.points, task.scoring_stride
-    scene = run.model.scene(points.take(nodes), points.take(queries))
+    graphs = run.model.graphs(points.take(nodes), points.take(queries))
     given, truth = task.windows("test", stride, nodes), task.windows("test", stride, queries, True)
-    return answers(run.model, run, scene, given, truth)
+    return scored_batches(run.model, run, graphs, given, truth)
 
 
 def beside(
     task: Task, guess: Float64[np.ndarray, "window future query channel"], queries: Index
-) -> Iterable[Answer]:
+) -> Iterable[ScoredBatch]:
     """Forecasts that were made elsewhere, beside what came."""
     truth = task.windows("test", task.scoring_stride, queries, raw=True)
     for chosen in in_batches(truth, 64):
         values, observed = truth.targets(chosen)
         found = torch.from_numpy(guess[chosen])  # NaN where nothing at all was known at a time
-        yield Answer(chosen, found.nan_to_num(), values, observed & found.isfinite())
+        yield ScoredBatch(chosen, found.nan_to_num(), values, observed & found.isfinite())
 
 
-def what_came(found: Iterable[Answer]) -> Float64[np.ndarray, "window future node channel"]:
+def what_came(found: Iterable[ScoredBatch]) -> Float64[np.ndarray, "window future node channel"]:
     """The truth, NaN where it is missing, in some of the windows if there are many of them.
 
     With gaps, kriging solves its systems anew at every time.
@@ -51,15 +51,15 @@ def what_came(found: Iterable[Answer]) -> Float64[np.ndarray, "window future nod
     return known
 
 
-def errors(trained: Trained, found: Iterable[Answer], queries: int) -> Scores:
+def errors(trained: Trained, found: Iterable[ScoredBatch], queries: int) -> Scores:
     """What is kept of the errors at some points, in the data's own units."""
     task, statistics = trained.task, empty_statistics(trained.run)
-    tally = Tally(task.windows("test", task.scoring_stride, raw=True), queries)
+    tally = ErrorAccumulator(task.windows("test", task.scoring_stride, raw=True), queries)
     for answer in found:
         statistics.add(answer.forecast, answer.truth, answer.observed)
         tally.add(answer)
     told: Scores = {metric: statistics.value(metric) for metric in ("mae", "rmse", "bias")}
-    leads = range(task.clock.horizon)
+    leads = range(task.time_spec.horizon)
     told["by_lead"] = [statistics.value("mae", lead) for lead in leads]
     return told | {"by_window": [float(f"{mae:.4g}") for mae in tally.by_window()]}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
-from stonet.experiments.budgets import EFFORTS, Effort
+from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget
 from stonet.experiments.cell import Cell, Result
 from stonet.experiments.claims import claims_of
 from stonet.experiments.datasets import task_of
@@ -29,7 +29,7 @@ FIGURES = {
         "": "All models, the best at the top; bars span the seeds.",
         "-leads": "Error by lead time.",
         "-hours": "Error by hour of the day; windows start at all hours in turn.",
-        "-maps": "Where the errors are: STONet and the best rival, on one scale.",
+        "-maps": "Where the errors are: STONet and the best baseline, on one scale.",
     },
     "inductive": {"": "Points that training never saw."},
     "irregular": {"": "What missing labels and missing inputs cost."},
@@ -50,7 +50,7 @@ TASKS = (
 )
 
 
-def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
+def page(store: Store, effort: ExperimentBudget = EXPERIMENT_BUDGETS[PUBLISHED]) -> str:
     """The page's text."""
     found, asked = {}, {}
     for name, experiment in EXPERIMENTS.items():
@@ -78,7 +78,7 @@ def page(store: Store, effort: Effort = EFFORTS[PUBLISHED]) -> str:
         if name == "comparison" and tables["longer"]:
             ablated = EXPERIMENTS["ablation"].table(longer["ablation"])
             made = _made([result for some in longer.values() for result in some])
-            text += on_longer(tables["longer"], ablated, EFFORTS[LONG], made)
+            text += on_longer(tables["longer"], ablated, EXPERIMENT_BUDGETS[LONG], made)
     return "\n".join(text).rstrip() + "\n"
 
 
@@ -86,7 +86,7 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     """The page and its figures; the paths that were written, the page first."""
     if not docs.is_dir():
         raise UsageError(f"No folder '{docs}'. The page is written from the repository's root.")
-    store, effort = Store(folder), EFFORTS[PUBLISHED]
+    store, effort = Store(folder), EXPERIMENT_BUDGETS[PUBLISHED]
     for name, experiment in EXPERIMENTS.items():
         cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
         results = _load(store, cells)
@@ -100,7 +100,7 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
 
 def _longer(store: Store, name: str, rows: Sequence[str]) -> list[Result]:
     """What is known of these rows with more time."""
-    effort, experiment = EFFORTS[LONG], EXPERIMENTS[name]
+    effort, experiment = EXPERIMENT_BUDGETS[LONG], EXPERIMENTS[name]
     cells = experiment.cells(effort.datasets_of(name), rows, effort.seeds_of(name), effort)
     return _load(store, cells)
 
@@ -119,13 +119,15 @@ def _made(results: Sequence[Result]) -> str:
     return text + (f"; **{old} of them stale**." if old else ".")
 
 
-def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort) -> list[str]:
+def _about(
+    found: dict[str, list[Result]], asked: dict[str, int], effort: ExperimentBudget
+) -> list[str]:
     """What was done: budget, data, machines, commits; and what is not there yet."""
     results = [result for some in found.values() for result in some]
     there, total = len(results), sum(asked.values())
     text = [
         f"Budget `{effort.name}`: {effort.training} for each training on one thread, at most "
-        f"{_points(effort)} points, {effort.seeds} seeds in the comparison (one for rivals on the "
+        f"{_points(effort)} points, {effort.seeds} seeds in the comparison (one for baselines on the "
         "base) and one elsewhere; ablations have a number of steps instead. " + TASKS,
         "",
         *grid(
@@ -157,7 +159,7 @@ def _about(found: dict[str, list[Result]], asked: dict[str, int], effort: Effort
     return text
 
 
-def _points(effort: Effort) -> str:
+def _points(effort: ExperimentBudget) -> str:
     limits = [s.partition("=")[2] for s in effort.settings if s.startswith("read.points=")]
     return limits[-1] if limits else "all"
 

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from stonet.experiments import comparison, paper_tables
-from stonet.experiments.budgets import Effort
+from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Result
 from stonet.experiments.datasets import task_of
 from stonet.experiments.markdown import DASH, grid, heads, likely, percent, shown
-from stonet.models.registry import FLOORS, RIVALS
+from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 Line = dict[str, Any]
 OURS = comparison.OURS
-LONGER = (OURS, "rivals", "floors")  # rows that are asked for with more time
+LONGER = (OURS, "baselines", "references")  # rows that are asked for with more time
 TOOK = (
     "Steps, and seconds of the training with closed forms, schooling and validation. Minutes "
     "become steps by timing some of them first, while the machine's other core works as well, so "
-    "that what they really take differs. Rivals look back 12 steps and know "
+    "that what they really take differs. Baselines look back 12 steps and know "
     "the phases of day and year; STONet, the linear base and `daily` look back a day where that is "
     "13 to 48 steps, and know the sun. STONet's settings were chosen on these tasks "
-    "([decisions](decisions.md)), the rivals' are published ones."
+    "([decisions](decisions.md)), the baselines' are published ones."
 )
-PARTS = ("expert", "run")  # and factors of the ablation
+PARTS = ("residual_width", "consecutive")  # and factors of the ablation
 ORDER = (
-    *FLOORS,
-    *RIVALS,
+    *REFERENCE_FORECASTS,
+    *BASELINES,
     *comparison.BASED,
     comparison.PAPER,
     OURS,
@@ -43,7 +43,7 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
     text += ["### Beside the paper", ""]
     text += [
         "The data differ, so the errors do; what can be set side by side is how far STONet lies "
-        "below the best other model. Ours counts floors as others, the paper's has none. `p`: "
+        "below the best other model. Ours counts reference forecasts as others, the paper's has none. `p`: "
         f"paired block bootstrap over test windows, two-sided, from {comparison.ENOUGH} windows "
         "on; each task by itself.",
         "",
@@ -52,7 +52,7 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
                 "task",
                 "paper's data",
                 "paper: STONet",
-                "best rival",
+                "best baseline",
                 "improvement",
                 "ours: STONet",
                 "best other",
@@ -64,7 +64,7 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
         ),
     ]
     text += ["### Whose gain is it: STONet's own or the base's?", ""]
-    head = ["task", "linear base alone", "best rival", "best rival on the base", "STONet"]
+    head = ["task", "linear base alone", "best baseline", "best baseline on the base", "STONet"]
     text += grid(head, [_whose(by, task) for task in tasks])
     text += ["### Bias and relative error of STONet", ""]
     head = ["task", "MAE", "bias", "MAPE %", "median point", "90 % of points below", "worst point"]
@@ -76,7 +76,7 @@ def on_comparison(lines: Sequence[Line], results: Sequence[Result], tasks: list[
 
 
 def on_longer(
-    lines: Sequence[Line], ablated: Sequence[Line], effort: Effort, made: str
+    lines: Sequence[Line], ablated: Sequence[Line], effort: ExperimentBudget, made: str
 ) -> list[str]:
     """The same models with more time, and STONet without its expert; `made` says by which code."""
     by = {(line["dataset"], line["model"]): line for line in lines}
@@ -86,14 +86,14 @@ def on_longer(
     text += [f"{command}: {effort.training} for each training, one seed. {made} Test MAE:", ""]
     text += _ranked(by, tasks, "mae")
     text += ["Steps that were taken in that time; STONet's school comes before its:", ""]
-    steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*RIVALS, OURS)}
+    steps = {m: [by.get((task, m), {}).get("steps") for task in tasks] for m in (*BASELINES, OURS)}
     text += grid(["model", *tasks], [[m, *map(shown, row)] for m, row in steps.items()])
     known = {(x["dataset"], x["whole"], x["factor"], x["value"]): x["mae"] for x in ablated}
     columns = (
-        ("default", "expert", "128"),
-        ("default", "expert", "0"),
-        ("operator", "run", "4"),
-        ("operator", "run", "1"),
+        ("default", "residual_width", "128"),
+        ("default", "residual_width", "0"),
+        ("operator", "consecutive", "4"),
+        ("operator", "consecutive", "1"),
     )
     rows = [
         [
@@ -136,7 +136,7 @@ def _ranked(by: dict[tuple[str, str], Line], tasks: list[str], metric: str) -> l
 def _took(by: dict[tuple[str, str], Line], tasks: list[str]) -> list[str]:
     """Steps and seconds of every training, means over the seeds."""
     rows = []
-    for model in (m for m in ORDER if m not in FLOORS):
+    for model in (m for m in ORDER if m not in REFERENCE_FORECASTS):
         lines = [by.get((task, model)) for task in tasks]
         told = [DASH if x is None else f"{x['steps']:.0f} ({x['seconds']:.0f} s)" for x in lines]
         if any(lines):
@@ -172,8 +172,8 @@ def _whose(by: dict[tuple[str, str], Line], task: str) -> list[str]:
         return f"{shown(min(known)[0], task)} ({min(known)[1]})" if known else DASH
 
     linear, ours = (by.get((task, m), {}).get("mae") for m in ("linear", OURS))
-    rivals, based = best(RIVALS), best(comparison.BASED)
-    return [task, shown(linear, task), rivals, based, shown(ours, task)]
+    baselines, based = best(BASELINES), best(comparison.BASED)
+    return [task, shown(linear, task), baselines, based, shown(ours, task)]
 
 
 def _is_ours(result: Result) -> bool:

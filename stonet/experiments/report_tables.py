@@ -172,7 +172,11 @@ def _whole(name: str, lines: Sequence[Line], tasks: Sequence[str]) -> list[str]:
 
 def _budget(result: Result) -> str:
     training = result.cell.training
-    taught = f", {training.schooling} steps of schooling at most" if training.schooling else ""
+    taught = (
+        f", {training.pretraining_steps} steps of schooling at most"
+        if training.pretraining_steps
+        else ""
+    )
     return f"{training}{taught}"
 
 

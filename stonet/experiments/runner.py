@@ -60,7 +60,7 @@ class Outcome:
         return [cell for cell in cells if cell not in self.found and cell not in self.failed]
 
 
-class Shelf:
+class DatasetCache:
     """The data that are open, one data set at a time, and the hashes of all that were."""
 
     def __init__(self) -> None:
@@ -89,9 +89,9 @@ class Shelf:
         return json.dumps([cell.dataset, cell.config.read.model_dump(), cell.inductive])
 
 
-def compute(cell: Cell, shelf: Shelf, training: Budget | None = None) -> Result:
+def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> Result:
     """Train and score one cell, now; `training` repeats an earlier one to the step."""
-    dataset, config = shelf.dataset(cell), cell.config
+    dataset, config = cache.dataset(cell), cell.config
     if cell.threads is not None:
         torch.set_num_threads(cell.threads)
     forget_peak()
@@ -101,10 +101,10 @@ def compute(cell: Cell, shelf: Shelf, training: Budget | None = None) -> Result:
     machine = {"cores": cores(), "threads": torch.get_num_threads()}
     return Result(
         cell=cell,
-        key=cell.key(shelf.sha256(cell)),
+        key=cell.key(cache.sha256(cell)),
         scores=rounded(scores),
         config_hash=config_hash(config),
-        data_hash=shelf.sha256(cell),
+        data_hash=cache.sha256(cell),
         commit=commit(),
         seconds=rounded(time.perf_counter() - wall),
         cpu_seconds=rounded(time.process_time() - cpu),
@@ -119,7 +119,7 @@ def repeat(before: Result) -> Result:
     """The same cell again, with as many steps as were taken then."""
     taken = before.scores.get("training")
     budget = Row(**taken).repeated if taken else None
-    return compute(before.cell, Shelf(), budget)
+    return compute(before.cell, DatasetCache(), budget)
 
 
 def beside(before: Result, after: Result) -> list[dict[str, Any]]:
@@ -138,12 +138,12 @@ def _flat(scores: dict[str, Any], above: str = "") -> dict[str, float]:
     return found
 
 
-def kept(cell: Cell, store: Store, shelf: Shelf, keep_stale: bool = False) -> Result | None:
-    """The stored result where it answers the question as it stands now; or marked as stale."""
+def kept(cell: Cell, store: Store, cache: DatasetCache, keep_stale: bool = False) -> Result | None:
+    """The stored result where it scored_batches the question as it stands now; or marked as stale."""
     result = store.load(cell)
     if result is None:
         return None
-    stale = result.key != cell.key(shelf.sha256(cell))
+    stale = result.key != cell.key(cache.sha256(cell))
     return None if stale and not keep_stale else replace(result, stale=stale)
 
 
@@ -155,34 +155,34 @@ def run(
     watch: Watch = lambda done, total, what: None,
 ) -> Outcome:
     """All cells, from the store or computed; what failed is told at the end."""
-    cells, shelf = in_order(cells), Shelf()
+    cells, cache = in_order(cells), DatasetCache()
     told = Outcome()
     told.tell = lambda cell, news: watch(
         len(cells) - len(told.left(cells)), len(cells), title(cell)
     )
     for cell in cells:
-        result = kept(cell, store, shelf, keep_stale)
+        result = kept(cell, store, cache, keep_stale)
         if result is not None:
             told.keep(cell, result)
     if jobs > 1 and len(told.left(cells)) > 1:
         _by_workers(told.left(cells), store, jobs, told)
-    work(cells, store, shelf, told)
+    work(cells, store, cache, told)
     return told
 
 
 def work(
-    cells: Sequence[Cell], store: Store, shelf: Shelf, told: Outcome, wait: bool = True
+    cells: Sequence[Cell], store: Store, cache: DatasetCache, told: Outcome, wait: bool = True
 ) -> None:
     """Compute what is not found yet, passing by what others work on; `wait` for these at last."""
     while left := told.left(cells):
         busy = False
         for cell in left:
             with store.claim(cell) as mine:
-                result = kept(cell, store, shelf)  # another process may have done it
+                result = kept(cell, store, cache)  # another process may have done it
                 if result is not None:
                     told.keep(cell, result)
                 elif mine:
-                    _attempt(cell, store, shelf, told)
+                    _attempt(cell, store, cache, told)
                 else:
                     busy = True
         if busy and not wait:
@@ -191,10 +191,10 @@ def work(
             time.sleep(POLL)
 
 
-def _attempt(cell: Cell, store: Store, shelf: Shelf, told: Outcome) -> None:
+def _attempt(cell: Cell, store: Store, cache: DatasetCache, told: Outcome) -> None:
     told.begin(cell)
     try:
-        result = compute(cell, shelf)
+        result = compute(cell, cache)
         store.save(result)
     except StonetError as error:
         told.fail(cell, str(error), error.exit_code)
@@ -213,7 +213,7 @@ def in_order(cells: Sequence[Cell]) -> list[Cell]:
 
     So data are opened once, and two processes do not time the steps of the same model at once.
     """
-    shared = {cell: Shelf.name(cell) for cell in cells}
+    shared = {cell: DatasetCache.name(cell) for cell in cells}
     first = {name: number for number, name in enumerate(dict.fromkeys(shared.values()))}
     return sorted(shared, key=lambda cell: (first[shared[cell]], cell.seed))
 

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 from stonet.experiments.cell import Cell
-from stonet.experiments.runner import News, Outcome, Shelf, work
+from stonet.experiments.runner import DatasetCache, News, Outcome, work
 from stonet.experiments.store import Store
 
 
 def main() -> None:
     """Whatever nobody else works on."""
     cells = [Cell.from_json(content) for content in json.load(sys.stdin)]
-    work(cells, Store(Path(sys.argv[1])), Shelf(), Outcome(tell=_say), wait=False)
+    work(cells, Store(Path(sys.argv[1])), DatasetCache(), Outcome(tell=_say), wait=False)
 
 
 def _say(cell: Cell, news: News) -> None:

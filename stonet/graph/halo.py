@@ -39,7 +39,7 @@ class Edges:
 
 
 @dataclass(frozen=True)
-class Web:
+class Adjacency:
     """Who sees whom among all nodes: in the encoder, in the decoder and in the base."""
 
     nodes: Points
@@ -53,7 +53,7 @@ class Web:
 
 
 @dataclass(frozen=True)
-class Part:
+class Subgraph:
     """Some nodes (`core` of them first, then their halo) and the edges that the core needs."""
 
     nodes: Nodes
@@ -64,9 +64,9 @@ class Part:
     near: Int64[np.ndarray, "core near"] | None
 
 
-def weave(
+def build_adjacency(
     nodes: Points, level: Nodes, radii: Radii, near: Int64[np.ndarray, "all near"] | None
-) -> Web:
+) -> Adjacency:
     """All edges among the nodes, without what the kernels see of them."""
     members = [np.flatnonzero(level == number) for number in range(len(radii.within))]
     isolated = 0
@@ -84,7 +84,7 @@ def weave(
 
     every = np.arange(len(nodes))
     between = list(zip(members, members[1:], radii.between, strict=False))
-    return Web(
+    return Adjacency(
         nodes,
         level,
         tuple(connect(m, m, r) for m, r in zip(members, radii.within, strict=True)),
@@ -96,25 +96,27 @@ def weave(
     )
 
 
-def cut_out(web: Web, core: Nodes, layers: int, encoder: Describe, decoder: Describe) -> Part:
-    """The part of the web that the forecast and the reconstruction at the core depend on."""
-    need = np.zeros(len(web.nodes), bool)
+def subgraph(
+    adjacency: Adjacency, core: Nodes, layers: int, encoder: Describe, decoder: Describe
+) -> Subgraph:
+    """The part of the adjacency that the forecast and the reconstruction at the core depend on."""
+    need = np.zeros(len(adjacency.nodes), bool)
     need[core] = True
     asked = need.copy()
-    need[web.decoder.of(asked)[1]] = True
+    need[adjacency.decoder.of(asked)[1]] = True
     targets: dict[Edges, Some] = {}
     for _ in range(layers):  # from the last layer to the first, which needs most
-        for edges in (*web.down, *reversed(web.up), *web.within):
+        for edges in (*adjacency.down, *reversed(adjacency.up), *adjacency.within):
             targets[edges] = need.copy()
             need[edges.of(need)[1]] = True
-    if web.near is not None:
-        need[web.near[core]] = True
+    if adjacency.near is not None:
+        need[adjacency.near[core]] = True
     need[core] = False
     nodes = np.concatenate([core, np.flatnonzero(need)])
-    points, place = web.nodes.take(nodes), np.full(len(web.nodes), -1)
+    points, place = adjacency.nodes.take(nodes), np.full(len(adjacency.nodes), -1)
     place[nodes] = np.arange(len(nodes))
-    level = web.level[nodes]
-    members = [np.flatnonzero(level == number) for number in range(len(web.within))]
+    level = adjacency.level[nodes]
+    members = [np.flatnonzero(level == number) for number in range(len(adjacency.within))]
     rank = np.empty_like(nodes)
     for member in members:
         rank[member] = np.arange(len(member))
@@ -128,19 +130,21 @@ def cut_out(web: Web, core: Nodes, layers: int, encoder: Describe, decoder: Desc
         return neighbours_of(*ends, *local, edges.radius, encoder)
 
     order = np.concatenate(members)
-    target, source = web.decoder.of(asked)
+    target, source = adjacency.decoder.of(asked)
     middle = points.take(np.arange(len(core)))
-    return Part(
+    return Subgraph(
         nodes,
         points,
         middle,
         MultipoleGraph(
             members=tuple(torch.from_numpy(member) for member in members),
-            within=tuple(connect(e, n, n) for n, e in enumerate(web.within)),
-            up=tuple(connect(e, n + 1, n) for n, e in enumerate(web.up)),
-            down=tuple(connect(e, n, n + 1) for n, e in enumerate(web.down)),
+            within=tuple(connect(e, n, n) for n, e in enumerate(adjacency.within)),
+            up=tuple(connect(e, n + 1, n) for n, e in enumerate(adjacency.up)),
+            down=tuple(connect(e, n, n + 1) for n, e in enumerate(adjacency.down)),
             restore=torch.from_numpy(np.argsort(order)),
         ),
-        neighbours_of(middle, points, place[target], place[source], web.decoder.radius, decoder),
-        None if web.near is None else place[web.near[core]],
+        neighbours_of(
+            middle, points, place[target], place[source], adjacency.decoder.radius, decoder
+        ),
+        None if adjacency.near is None else place[adjacency.near[core]],
     )

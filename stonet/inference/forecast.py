@@ -11,21 +11,21 @@ import torch
 from jaxtyping import Float32, Float64, Int64
 from scipy.spatial import cKDTree
 
+from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline
 from stonet.data.durations import parse_duration
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
-from stonet.data.windows import Batch, make_batch
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, own_nodes
-from stonet.inference.session import QUERIES, Pace, Session, cut
+from stonet.inference.session import QUERIES, ChunkSize, Session, cut
 from stonet.io.moments import parse_date
 from stonet.io.zarr_writer import filled
 from stonet.system import distributed
 from stonet.system.progress import tell
 from stonet.system.resources import give_back
 from stonet.system.spill import parse_size
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 REACH = 1.25  # how far beyond the trained horizon one may ask
 OLD = 1.5  # inputs older than this many windows say nothing
@@ -36,7 +36,7 @@ Times = Sequence[str | int | np.datetime64]
 
 
 def forecast(
-    run: Run,
+    run: TrainedModel,
     field: Field,
     at: Points | None = None,
     times: Times | None = None,
@@ -60,7 +60,7 @@ def forecast(
     elif session.run is not run or session.nodes != field.points:
         raise UsageError("The session is of another run or of other points than the field.")
     size = len(ask) * len(queries) * len(run.channels)
-    encoded, pace = session.encode(batch), Pace(_bytes(memory), HELD * size)
+    encoded, pace = session.encode(batch), ChunkSize(_bytes(memory), HELD * size)
     values = np.empty((len(ask), len(queries), len(run.channels)), np.float32)
     done = 0
     for part in session.answer(encoded, batch, queries, pace):
@@ -71,7 +71,7 @@ def forecast(
 
 
 def forecast_to_file(
-    run: Run,
+    run: TrainedModel,
     field: Field,
     path: str | Path,
     at: Points | None = None,
@@ -88,7 +88,7 @@ def forecast_to_file(
     chunk = min(QUERIES, -(-len(queries) // distributed.size()))
     empty = as_field(run, latest_frames(run, field), None, ask, queries)
     with filled(Path(path), (len(ask), chunk), *outline(empty)) as write:
-        encoded, pace = session.encode(batch), Pace(_bytes(memory))
+        encoded, pace = session.encode(batch), ChunkSize(_bytes(memory))
         mine = range(distributed.rank() * chunk, len(queries), distributed.size() * chunk)
         for number, start in enumerate(mine):
             part = cut(queries, start, min(start + chunk, len(queries)))
@@ -100,7 +100,7 @@ def forecast_to_file(
 
 
 def as_field(
-    run: Run,
+    run: TrainedModel,
     window: Field,
     values: Float32[np.ndarray, "future query channel"] | None,
     ask: Int64[np.ndarray, " future"],
@@ -119,7 +119,7 @@ def as_field(
             "title": f"Forecast by {run.config.model}",
             "source": f"stonet, trained on {run.dataset}",
         },
-        sites=trust(window, queries, run.config.graph.decoder_radius),
+        sites=support(window, queries, run.config.graph.decoder_radius),
     )
     if values is None:
         nothing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
@@ -128,14 +128,14 @@ def as_field(
 
 
 def _asked(
-    run: Run, field: Field, at: Points | None, times: Times | None
+    run: TrainedModel, field: Field, at: Points | None, times: Times | None
 ) -> tuple[Points, Int64[np.ndarray, " future"], Batch]:
     """Where, when, and from what; refused if that does not fit the run."""
     check_fits(run, field)
     check_observed(run, field)
     queries = field.points if at is None else at
     check_kind(field.points, queries)
-    ask = asked_times(run, int(field.times[-1]), times, field.calendar)
+    ask = requested_times(run, int(field.times[-1]), times, field.calendar)
     return queries, ask, latest_window(run, field, ask)
 
 
@@ -145,7 +145,7 @@ def check_kind(nodes: Points, queries: Points) -> None:
         raise UsageError(f"Asked at points on a {queries.kind}; the data lie on a {nodes.kind}.")
 
 
-def trust(
+def support(
     window: Field, queries: Points, radius: float | None
 ) -> dict[str, Float64[np.ndarray, " query"]]:
     """What stands behind an answer: how far the nearest observed point is, and of which kind.
@@ -166,7 +166,7 @@ def trust(
     return {"nearest_observation": distance * unit, "support": support}
 
 
-def check_fits(run: Run, field: Field) -> None:
+def check_fits(run: TrainedModel, field: Field) -> None:
     """Refuse data that the model was not made for, saying what differs."""
     if field.channels != run.channels:
         raise DataError(
@@ -182,48 +182,48 @@ def check_fits(run: Run, field: Field) -> None:
             f"The data lie on a {field.points.kind}; this model was trained on a {run.nodes.kind}. "
             "Give coordinates of the same kind."
         )
-    if field.calendar != run.clock.calendar:
+    if field.calendar != run.time_spec.calendar:
         kinds = {True: "dates", False: "seconds from zero"}
         raise DataError(
             f"The data's times are {kinds[field.calendar]}; this model was trained on "
-            f"{kinds[run.clock.calendar]}."
+            f"{kinds[run.time_spec.calendar]}."
         )
     check_step(run, field)
 
 
-def check_step(run: Run, field: Field) -> None:
+def check_step(run: TrainedModel, field: Field) -> None:
     """Refuse much denser frames: the last few of them are no past that the model knows."""
-    if len(field.times) > 2 and field.step < FINER * run.clock.step:
-        step = run.clock.step / 1e9
+    if len(field.times) > 2 and field.step < FINER * run.time_spec.step:
+        step = run.time_spec.step / 1e9
         raise DataError(
             f"The data have a frame every {field.step / 1e9:g} s; this model was trained on one "
-            f"every {step:g} s, and the last {run.clock.past} frames would tell it little. Read "
+            f"every {step:g} s, and the last {run.time_spec.past} frames would tell it little. Read "
             f"them with --every {step:g}s."
         )
 
 
-def check_observed(run: Run, field: Field) -> None:
+def check_observed(run: TrainedModel, field: Field) -> None:
     """Refuse a window in which nothing was observed."""
     if not latest_frames(run, field).observed.any():
         raise DataError(
-            f"No value was observed in the last {run.clock.past} steps before "
+            f"No value was observed in the last {run.time_spec.past} steps before "
             f"{time_label(int(field.times[-1]), field.calendar)}: there is nothing to forecast "
             "from. Cut the field where its last values are."
         )
 
 
-def latest_frames(run: Run, field: Field) -> Field:
+def latest_frames(run: TrainedModel, field: Field) -> Field:
     """The last frames, as many as the model looks back to, but no older ones than that."""
-    clock = run.clock
-    recent = np.flatnonzero(field.times > field.times[-1] - OLD * clock.past * clock.step)
-    return field.between(int(recent[-clock.past :][0]), len(field.times))
+    time_spec = run.time_spec
+    recent = np.flatnonzero(field.times > field.times[-1] - OLD * time_spec.past * time_spec.step)
+    return field.between(int(recent[-time_spec.past :][0]), len(field.times))
 
 
-def latest_window(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
+def latest_window(run: TrainedModel, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
     """One window that ends with the field's last frame; frames that it lacks count as missing."""
-    clock, part = run.clock, latest_frames(run, field)
-    lacking = clock.past - len(part.times)
-    earlier = part.times[0] - clock.step * np.arange(lacking, 0, -1)
+    time_spec, part = run.time_spec, latest_frames(run, field)
+    lacking = time_spec.past - len(part.times)
+    earlier = part.times[0] - time_spec.step * np.arange(lacking, 0, -1)
     values = np.concatenate(
         [np.zeros((lacking, *part.values.shape[1:]), np.float32), run.scaler.normalise(part.values)]
     )
@@ -231,24 +231,24 @@ def latest_window(run: Run, field: Field, ask: Int64[np.ndarray, " future"]) -> 
     return make_batch(
         lambda i: (torch.from_numpy((values * observed)[i]), torch.from_numpy(observed[i])),
         np.concatenate([earlier, part.times]),
-        np.arange(clock.past)[None],
+        np.arange(time_spec.past)[None],
         ask[None],
-        clock,
+        time_spec,
         run.config.network.window_time,
     )
 
 
-def asked_times(
-    run: Run, issue: int, times: Times | None, calendar: bool
+def requested_times(
+    run: TrainedModel, issue: int, times: Times | None, calendar: bool
 ) -> Int64[np.ndarray, " future"]:
     """The asked times in nanoseconds, increasing and within reach."""
-    clock = run.clock
+    time_spec = run.time_spec
     if isinstance(times, str):
         times = [times]
     if times is None:
-        return issue + clock.step * np.arange(1, clock.horizon + 1)
+        return issue + time_spec.step * np.arange(1, time_spec.horizon + 1)
     asked = np.array([one_time(issue, time, calendar) for time in times], dtype=np.int64)
-    last = issue + int(REACH * clock.horizon * clock.step)
+    last = issue + int(REACH * time_spec.horizon * time_spec.step)
     wrong = asked[(asked <= issue) | (asked > last)]
     if len(wrong) or not len(asked):
         raise UsageError(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline_of_many
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch, Windows, make_batch
+from stonet.data.windows import Windows
 from stonet.errors import DataError, UsageError
 from stonet.inference.forecast import (
     OLD,
@@ -25,12 +26,12 @@ from stonet.inference.forecast import (
     latest_window,
 )
 from stonet.inference.session import QUERIES, Session, cut, windows_of
-from stonet.io.zarr_writer import Archive
+from stonet.io.zarr_writer import ZarrWriter
 from stonet.system import distributed
 from stonet.system.progress import tell
 from stonet.system.resources import give_back
 from stonet.training.run_folder import pack
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,7 +44,7 @@ DIMS = ("forecast_reference_time", "forecast_period", "station")
 
 
 def hindcast(
-    run: Run,
+    run: TrainedModel,
     field: Field,
     path: str | Path,
     step: int | None = None,
@@ -74,30 +75,30 @@ def hindcast(
     queries = past.nodes if at is None else at
     check_kind(past.nodes, queries)
     issues = _issues(run, field, step)
-    leads, width = run.clock.horizon, len(queries)
+    leads, width = run.time_spec.horizon, len(queries)
     block = int(np.clip(CHUNK // (leads * width), 1, MOST))
     block = min(block, -(-len(issues) // distributed.size()))
-    archive = Archive(Path(path), (block, min(width, CHUNK)))
+    writer = ZarrWriter(Path(path), (block, min(width, CHUNK)))
     first = past.field(int(issues[0]))
     like = as_field(run, first, None, past.ask(issues[:1])[0], queries)
     like = Field.trusted(**vars(like) | {"sites": {}})  # each forecast has its own
     outline, channels = outline_of_many(like, field.times[issues])
-    archive.begin(outline, channels, DIMS, _mark(past, outline, block), resume)
+    writer.begin(outline, channels, DIMS, _mark(past, outline, block), resume)
     session = Session(run, past.nodes)
     mine = range(distributed.rank() * block, len(issues), distributed.size() * block)
     most = max(1, SEEN // len(past.nodes))
     try:
         for number, start in enumerate(mine):
-            if not archive.has((start, 0, 0)):
+            if not writer.has((start, 0, 0)):
                 chosen = issues[start : start + block]
                 groups = (chosen[i : i + most] for i in range(0, len(chosen), most))
                 found = [_forecasts(session, past, group, queries) for group in groups]
-                archive.write((start, 0, 0), np.concatenate(found))
+                writer.write((start, 0, 0), np.concatenate(found))
                 give_back()
             tell(number + 1, len(mine))
-        archive.finish()
+        writer.finish()
     finally:
-        archive.let_go()
+        writer.let_go()
     return len(issues), leads, width
 
 
@@ -105,7 +106,7 @@ def hindcast(
 class _Past:
     """What the model may see at each issue time, read from the field when it is needed."""
 
-    run: Run
+    run: TrainedModel
     whole: Field
     seen: Int64[np.ndarray, " seen"] | None
 
@@ -114,18 +115,21 @@ class _Past:
         return self.whole.points if self.seen is None else self.whole.points.take(self.seen)
 
     def ask(self, issues: Int64[np.ndarray, " issue"]) -> Int64[np.ndarray, "issue lead"]:
-        leads = self.run.clock.step * np.arange(1, self.run.clock.horizon + 1)
+        leads = self.run.time_spec.step * np.arange(1, self.run.time_spec.horizon + 1)
         return self.whole.times[issues][:, None] + leads
 
     def field(self, issue: int) -> Field:
         """The frames that a forecast from that frame on can see."""
-        part = self.whole.between(issue + 1 - self.run.clock.past, issue + 1)
+        part = self.whole.between(issue + 1 - self.run.time_spec.past, issue + 1)
         return part if self.seen is None else part.take(self.seen)
 
     def stretched(self, issues: Int64[np.ndarray, " issue"]) -> np.ndarray:
         """Whether the window reaches further back than what still says something."""
-        clock, times = self.run.clock, self.whole.times
-        return times[issues + 1 - clock.past] <= times[issues] - OLD * clock.past * clock.step
+        time_spec, times = self.run.time_spec, self.whole.times
+        return (
+            times[issues + 1 - time_spec.past]
+            <= times[issues] - OLD * time_spec.past * time_spec.step
+        )
 
     def silent(self, issues: Int64[np.ndarray, " issue"]) -> np.ndarray:
         """Whether nothing was observed in the window."""
@@ -134,13 +138,15 @@ class _Past:
 
     def batch(self, issues: Int64[np.ndarray, " issue"]) -> Batch:
         """The windows of these issue times; a frame that several see is there once."""
-        clock = self.run.clock
-        past = issues[:, None] + np.arange(1 - clock.past, 1)
+        time_spec = self.run.time_spec
+        past = issues[:, None] + np.arange(1 - time_spec.past, 1)
         window_time = self.run.config.network.window_time
         windows = Windows(
-            (self.whole,), self.run.scaler, self.whole.times, issues, clock, nodes=self.seen
+            (self.whole,), self.run.scaler, self.whole.times, issues, time_spec, nodes=self.seen
         )
-        return make_batch(windows.at, self.whole.times, past, self.ask(issues), clock, window_time)
+        return make_batch(
+            windows.at, self.whole.times, past, self.ask(issues), time_spec, window_time
+        )
 
 
 def _forecasts(
@@ -148,7 +154,7 @@ def _forecasts(
 ) -> Float32[np.ndarray, "issue lead query channel"]:
     """All forecasts from these issue times, in the data's units."""
     run = session.run
-    shape = (len(issues), run.clock.horizon, len(queries), len(run.channels))
+    shape = (len(issues), run.time_spec.horizon, len(queries), len(run.channels))
     result = np.full(shape, np.nan, np.float32)
     most = max(1, QUERIES // max(len(queries), len(past.nodes)))
     asked = list(_encoded(session, past, issues, most))
@@ -184,9 +190,9 @@ def _encoded(
         yield rows, session.encode(batch), batch
 
 
-def _issues(run: Run, field: Field, step: int | None) -> Int64[np.ndarray, " issue"]:
+def _issues(run: TrainedModel, field: Field, step: int | None) -> Int64[np.ndarray, " issue"]:
     """Positions of the frames that a forecast starts from: those with a window before them."""
-    past, times = run.clock.past, field.times
+    past, times = run.time_spec.past, field.times
     if len(times) < past:
         raise DataError(
             f"The data have {len(times)} frames; this model looks at {past} before each forecast. "

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from stonet.data.batch import Batch
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch
 from stonet.errors import ResourceError
-from stonet.models.forecaster import Scene
+from stonet.models.forecaster import Graphs
 from stonet.system.resources import give_back, peak_mb, resident_mb
 from stonet.system.spill import size_label
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 QUERIES = 8192  # answered at a time; more would not be quicker
 FEW = 256  # with how many to begin where memory is short
@@ -26,7 +26,7 @@ ENCODED = 2**17  # values of a channel that are encoded at a time, where frames 
 MB = 1.024e6  # bytes: what the system calls 1000 kB
 
 
-class Pace:
+class ChunkSize:
     """How many queries to answer at a time: ever more, as long as the memory allows.
 
     Args:
@@ -74,7 +74,7 @@ class Session:
         nodes: where the sensors are.
     """
 
-    def __init__(self, run: Run, nodes: Points) -> None:
+    def __init__(self, run: TrainedModel, nodes: Points) -> None:
         self.run, self.nodes, self.model = run, nodes, run.model.eval()
         self.graph = self.model.graph(nodes)
         every = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
@@ -84,20 +84,20 @@ class Session:
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Any:
         """What the past says; frames by the dozen where each is encoded by itself."""
-        scene, batch = Scene(self.graph, None), batch.to(self.device)
+        graphs, batch = Graphs(self.graph, None), batch.to(self.device)
         step = max(1, ENCODED // len(self.nodes))
         if not self.model.frame_wise or len(batch.frames) <= step:
-            return self.model.encode(batch, scene)
+            return self.model.encode(batch, graphs)
         parts = [frames_of(batch, i, i + step) for i in range(0, len(batch.frames), step)]
-        return torch.cat([self.model.encode(part, scene) for part in parts])
+        return torch.cat([self.model.encode(part, graphs) for part in parts])
 
     @torch.inference_mode()
     def decode(
         self, encoded: Any, batch: Batch, queries: Points
     ) -> Float[Tensor, "batch future query channel"]:
         """The normalised forecast at these queries, all at once."""
-        scene = Scene(self.graph, self.links(queries))
-        return self.model.decode(encoded, batch.to(self.device), scene).cpu()
+        graphs = Graphs(self.graph, self.links(queries))
+        return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
     def links(self, queries: Points) -> Any:
         """What the model needs to know of the queries; made anew only if they are other ones."""
@@ -107,7 +107,7 @@ class Session:
         return self._asked[1]
 
     def answer(
-        self, encoded: Any, batch: Batch, queries: Points, pace: Pace
+        self, encoded: Any, batch: Batch, queries: Points, pace: ChunkSize
     ) -> Iterator[Float32[np.ndarray, "batch future query channel"]]:
         """The forecast in the data's units, a piece of the queries after another."""
         start = 0

@@ -17,16 +17,16 @@ from stonet.errors import DataError
 from stonet.inference.forecast import (
     Times,
     as_field,
-    asked_times,
     check_kind,
     check_observed,
     check_step,
     latest_frames,
     latest_window,
     one_time,
+    requested_times,
 )
-from stonet.inference.session import Pace, Session, frames_of
-from stonet.training.trained_model import Run
+from stonet.inference.session import ChunkSize, Session, frames_of
+from stonet.training.trained_model import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Stream:
     The answers are those of `stonet.inference.forecast.forecast` on a field of the same frames.
 
     Example:
-        >>> stream = Stream(Run.load("runs/uk"))
+        >>> stream = Stream(TrainedModel.load("runs/uk"))
         >>> stream.observe("2026-11-16T04:00", values)
         >>> stream.forecast(times=["+90min"])
 
@@ -54,7 +54,7 @@ class Stream:
         points: of the sensors, in the order of the values to come (None: the training points).
     """
 
-    def __init__(self, run: Run, points: Points | None = None) -> None:
+    def __init__(self, run: TrainedModel, points: Points | None = None) -> None:
         self.run, self.points = run, run.nodes if points is None else points
         if self.points.kind != run.nodes.kind:
             raise DataError(
@@ -62,7 +62,7 @@ class Stream:
                 f"{run.nodes.kind}. Give coordinates of the same kind."
             )
         self._session = Session(run, self.points)
-        self._frames: deque[Frame] = deque(maxlen=run.clock.past)
+        self._frames: deque[Frame] = deque(maxlen=run.time_spec.past)
 
     @property
     def field(self) -> Field:
@@ -88,7 +88,7 @@ class Stream:
                 where missing.
         """
         run = self.run
-        moment = one_time(None, time, run.clock.calendar)
+        moment = one_time(None, time, run.time_spec.calendar)
         array = _numbers(values)
         if array.ndim == 1 and len(run.channels) == 1:
             array = array[:, None]
@@ -99,15 +99,15 @@ class Stream:
                 f"{shape[0]} points and for each of {run.channels}."
             )
         if self._frames and moment <= self._frames[-1].field.times[0]:
-            last = time_label(int(self._frames[-1].field.times[0]), run.clock.calendar)
+            last = time_label(int(self._frames[-1].field.times[0]), run.time_spec.calendar)
             raise DataError(
-                f"{time_label(moment, run.clock.calendar)} is not after {last}, the time of the "
+                f"{time_label(moment, run.time_spec.calendar)} is not after {last}, the time of the "
                 "frame before. Frames must come in the order of their times, each once."
             )
         moments = np.array([moment], dtype=np.int64)
-        clock = run.clock
+        time_spec = run.time_spec
         field = Field(
-            array[None], moments, self.points, run.channels, None, run.units, clock.calendar
+            array[None], moments, self.points, run.channels, None, run.units, time_spec.calendar
         )
         self._frames.append(Frame(field, self._encoded(field)))
 
@@ -118,22 +118,22 @@ class Stream:
         check_observed(run, field)
         queries = self.points if at is None else at
         check_kind(self.points, queries)
-        ask = asked_times(run, int(field.times[-1]), times, field.calendar)
+        ask = requested_times(run, int(field.times[-1]), times, field.calendar)
         batch, window = latest_window(run, field, ask), latest_frames(run, field)
         if run.model.frame_wise:
             latent = [frame.latent for frame in self._frames][-len(window.times) :]
             encoded = torch.cat([part for part in latent if part is not None])
-            lacking = run.clock.past - len(encoded)  # what is encoded of no value says nothing
+            lacking = run.time_spec.past - len(encoded)  # what is encoded of no value says nothing
             encoded = torch.cat([encoded.new_zeros(lacking, *encoded.shape[1:]), encoded])
         else:
             encoded = self._session.encode(batch)
-        parts = list(self._session.answer(encoded, batch, queries, Pace()))
+        parts = list(self._session.answer(encoded, batch, queries, ChunkSize()))
         return as_field(run, window, np.concatenate(parts, axis=2)[0], ask, queries)
 
     def _encoded(self, field: Field) -> Float[Tensor, "1 node latent"] | None:
         if not self.run.model.frame_wise:
             return None
-        soon = field.times + self.run.clock.step
+        soon = field.times + self.run.time_spec.step
         newest = latest_window(self.run, field, soon)
         alone = frames_of(newest, len(newest.frames) - 1, len(newest.frames))
         latent: Tensor = self._session.encode(alone)

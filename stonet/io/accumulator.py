@@ -1,4 +1,4 @@
-"""Canvas: the cells of a field while files are painted into them, block by block."""
+"""Accumulator: the cells of a field while files are painted into them, block by block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stonet.data.durations import UNITS, parse_duration
 from stonet.data.field import time_label
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.system.progress import tell
 from stonet.system.spill import Room, memory_budget
 
@@ -19,7 +19,7 @@ SENTINEL = -9999.0  # means "not observed" to nearly everyone who writes it
 LISTED = 5  # conflicts named in a message
 
 
-class Canvas:
+class Accumulator:
     """The cells to be filled, and who filled them."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Canvas:
         self.repeated = self.sentinels = self.infinite = 0
         self.done = self.total = 0  # frames, for whoever watches
 
-    def paint(self, part: Content) -> None:
+    def add(self, part: LazySource) -> None:
         """Put the part's values into their cells, block by block."""
         rows = np.searchsorted(self.times, in_bins(part.times, self.config))
         columns = [self.channels.index(name) for name in part.channels]
@@ -64,7 +64,7 @@ class Canvas:
             tell(self.done, self.total)
 
     def _settle(
-        self, rows: Int64[np.ndarray, " row"], cells: slice, block: np.ndarray, part: Content
+        self, rows: Int64[np.ndarray, " row"], cells: slice, block: np.ndarray, part: LazySource
     ) -> None:
         new, old = ~np.isnan(block), self.mask[rows, :, cells]
         both = new & old
@@ -84,7 +84,7 @@ class Canvas:
         before: np.ndarray,
         value: np.ndarray,
         both: np.ndarray,
-        part: Content,
+        part: LazySource,
     ) -> np.ndarray:
         """What to write where a cell is given again."""
         self.repeated += int(both.sum())
@@ -105,7 +105,7 @@ class Canvas:
         before: np.ndarray,
         value: np.ndarray,
         differ: np.ndarray,
-        part: Content,
+        part: LazySource,
     ) -> DataError:
         names = self.channels[cells]
         listed = [
@@ -121,7 +121,7 @@ class Canvas:
             "An hour that occurs twice each autumn is local time: give its --timezone."
         )
 
-    def _cleaned(self, block: np.ndarray, part: Content, start: int) -> np.ndarray:
+    def _cleaned(self, block: np.ndarray, part: LazySource, start: int) -> np.ndarray:
         """Sentinels and, if wished, infinite values as NaN."""
         absent = np.isin(block, np.array([SENTINEL, *self.config.missing], np.float32))
         if absent.any():

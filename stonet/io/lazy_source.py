@@ -1,4 +1,4 @@
-"""Content: what a file holds, known before its values are read, and read block by block."""
+"""LazySource: what a file holds, known before its values are read, and read block by block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoValues(DataError):
 
 
 @dataclass(frozen=True)
-class Content:
+class LazySource:
     """One file's (or one object's) values at points through time, still where they are.
 
     Times may be in any order and occur twice; `assembly.assemble` sorts, joins and checks them.
@@ -74,7 +74,7 @@ class Content:
         if not self.cells:
             object.__setattr__(self, "cells", len(self.points) * len(self.channels))
 
-    def take(self, index: Index) -> Content:
+    def take(self, index: Index) -> LazySource:
         """The same at some of the points; a frame is still read whole, and costs what it did."""
         if np.array_equal(index, np.arange(len(self.points))):
             return self
@@ -86,7 +86,7 @@ class Content:
             sites={name: row[index] for name, row in self.sites.items()},
         )
 
-    def narrowed(self, config: ReadConfig) -> Content | None:
+    def narrowed(self, config: ReadConfig) -> LazySource | None:
         """Only the wanted variables, region and times; None where nothing of them is here."""
         content = self.of_channels(config.variables) if config.variables else self
         if content is None:
@@ -98,7 +98,7 @@ class Content:
             content = content.take(np.flatnonzero(inside))
         return content.during(config.start, config.stop)
 
-    def of_channels(self, names: Sequence[str]) -> Content | None:
+    def of_channels(self, names: Sequence[str]) -> LazySource | None:
         """Only the channels of these names, in this order; None where there are none.
 
         A frame is still read whole, and costs what it did.
@@ -114,7 +114,7 @@ class Content:
             frames=lambda start, stop: frames(start, stop)[:, :, chosen],
         )
 
-    def during(self, start: str | None, stop: str | None) -> Content | None:
+    def during(self, start: str | None, stop: str | None) -> LazySource | None:
         """Only the frames from `start` to `stop`, both included; None where there are none."""
         if start is None and stop is None:
             return self
@@ -139,9 +139,9 @@ class Content:
         )
 
 
-def of_field(field: Field) -> Content:
+def of_field(field: Field) -> LazySource:
     """A field that is there already, to select from it."""
-    return Content(
+    return LazySource(
         origin=str(field.attrs.get("title", "the field")),
         times=field.times,
         points=field.points,
@@ -174,7 +174,7 @@ def inside_box(points: Points, box: tuple[float, float, float, float]) -> np.nda
     return inside & ((across - west + slack) % 360.0 <= width + 2 * slack)
 
 
-def with_levels(config: ReadConfig, contents: Sequence[Content]) -> ReadConfig:
+def with_levels(config: ReadConfig, contents: Sequence[LazySource]) -> ReadConfig:
     """The variables that were asked for, where `r` stands for all its levels `r_500`, `r_850`."""
     have = list(dict.fromkeys(name for content in contents for name in content.channels))
     names: list[str] = []
@@ -184,7 +184,7 @@ def with_levels(config: ReadConfig, contents: Sequence[Content]) -> ReadConfig:
     return config.model_copy(update={"variables": tuple(dict.fromkeys(names))})
 
 
-def nothing_left(contents: Sequence[Content], config: ReadConfig) -> DataError | UsageError:
+def nothing_left(contents: Sequence[LazySource], config: ReadConfig) -> DataError | UsageError:
     """The error for a selection that selects nothing: what was asked, and what there is."""
     have = sorted({name for content in contents for name in content.channels})
     unknown = [name for name in config.variables if name not in have]

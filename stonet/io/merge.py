@@ -17,12 +17,12 @@ from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.data.geometry import Points, curve_order
 from stonet.errors import DataError
-from stonet.io.accumulator import Canvas, cells_at_once, in_bins
-from stonet.io.lazy_source import Content, nothing_left, with_levels
+from stonet.io.accumulator import Accumulator, cells_at_once, in_bins
+from stonet.io.lazy_source import LazySource, nothing_left, with_levels
 from stonet.system.spill import Room
 
 
-def assemble(contents: Sequence[Content], config: ReadConfig) -> Field:
+def assemble(contents: Sequence[LazySource], config: ReadConfig) -> Field:
     """One Field of all contents, narrowed to what the configuration asks for."""
     config = with_levels(config, contents)
     parts = [part for part in (content.narrowed(config) for content in contents) if part]
@@ -38,11 +38,11 @@ def assemble(contents: Sequence[Content], config: ReadConfig) -> Field:
     _same_clock(parts)
     parts, notes = _at_common_points(parts, config)
     times = np.unique(np.concatenate([in_bins(part.times, config) for part in parts]))
-    canvas = Canvas(times, parts[0].points, channels, config, parts[0].calendar)
-    canvas.total = sum(len(part.times) for part in parts)
+    accumulator = Accumulator(times, parts[0].points, channels, config, parts[0].calendar)
+    accumulator.total = sum(len(part.times) for part in parts)
     for part in parts:
-        canvas.paint(part)
-    notes = [*(note for part in parts for note in part.notes), *notes, *canvas.notes()]
+        accumulator.add(part)
+    notes = [*(note for part in parts for note in part.notes), *notes, *accumulator.notes()]
     attrs = {k: v for part in reversed(parts) for k, v in part.attrs.items()}
     sites: dict[str, np.ndarray] = {}
     for part in parts:  # each knows its own points
@@ -50,8 +50,8 @@ def assemble(contents: Sequence[Content], config: ReadConfig) -> Field:
             sites[key] = np.where(np.isnan(sites[key]), row, sites[key]) if key in sites else row
     references = {part.reference_time for part in parts}
     field = Field.trusted(
-        values=canvas.values,
-        mask=canvas.mask,
+        values=accumulator.values,
+        mask=accumulator.mask,
         times=times,
         points=parts[0].points,
         channels=channels,
@@ -65,7 +65,7 @@ def assemble(contents: Sequence[Content], config: ReadConfig) -> Field:
     return _alive(field, contents)
 
 
-def _joined_channels(parts: Sequence[Content]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _joined_channels(parts: Sequence[LazySource]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     found: dict[str, tuple[str, str]] = {}
     for part in parts:
         for name, unit in zip(part.channels, part.units, strict=True):
@@ -78,7 +78,7 @@ def _joined_channels(parts: Sequence[Content]) -> tuple[tuple[str, ...], tuple[s
     return tuple(found), tuple(unit for unit, _ in found.values())
 
 
-def _same_clock(parts: Sequence[Content]) -> None:
+def _same_clock(parts: Sequence[LazySource]) -> None:
     for part in parts[1:]:
         if part.calendar != parts[0].calendar or part.points.kind != parts[0].points.kind:
             raise DataError(
@@ -87,7 +87,9 @@ def _same_clock(parts: Sequence[Content]) -> None:
             )
 
 
-def _at_common_points(parts: list[Content], config: ReadConfig) -> tuple[list[Content], list[str]]:
+def _at_common_points(
+    parts: list[LazySource], config: ReadConfig
+) -> tuple[list[LazySource], list[str]]:
     """All parts at the same points, in the same order: unions, coincident ones, sampling."""
     union = parts[0].points
     if any(part.points != union for part in parts[1:]):
@@ -105,7 +107,7 @@ def _at_common_points(parts: list[Content], config: ReadConfig) -> tuple[list[Co
     return [part.take(keep) for part in parts], notes
 
 
-def _union(parts: Sequence[Content]) -> tuple[Points, list[Int64[np.ndarray, " node"]]]:
+def _union(parts: Sequence[LazySource]) -> tuple[Points, list[Int64[np.ndarray, " node"]]]:
     """Every place once, in order of appearance; and which of them the points of each part are.
 
     A station is known by its name, else by where it is.
@@ -134,7 +136,7 @@ def _union(parts: Sequence[Content]) -> tuple[Points, list[Int64[np.ndarray, " n
     return Points(places, parts[0].points.kind, names), columns
 
 
-def _keys(part: Content) -> list[tuple]:
+def _keys(part: LazySource) -> list[tuple]:
     """By what each point is known in all parts: its name, or where it is (longitude modulo 360).
 
     Several points of one place are told apart by their order.
@@ -167,7 +169,7 @@ def _written_alike(
     return np.stack([lat, lon], axis=1)
 
 
-def _spread_out(part: Content, columns: Int64[np.ndarray, " node"], union: Points) -> Content:
+def _spread_out(part: LazySource, columns: Int64[np.ndarray, " node"], union: Points) -> LazySource:
     """The part at the union's points, of which its own are `columns`; missing at the others."""
     frames = part.frames
 
@@ -185,7 +187,7 @@ def _spread_out(part: Content, columns: Int64[np.ndarray, " node"], union: Point
 
 
 def _distinct(
-    parts: Sequence[Content], union: Points, config: ReadConfig, notes: list[str]
+    parts: Sequence[LazySource], union: Points, config: ReadConfig, notes: list[str]
 ) -> Int64[np.ndarray, " kept"]:
     """Positions of points to keep: several at one place are refused, kept, or all but one go."""
     _, first, group = np.unique(
@@ -207,7 +209,7 @@ def _distinct(
     return np.sort(first)
 
 
-def _alive(field: Field, contents: Sequence[Content]) -> Field:
+def _alive(field: Field, contents: Sequence[LazySource]) -> Field:
     """Without the points that were never observed, such as a land data set's sea."""
     alive = np.zeros(len(field.points), dtype=bool)
     length = max(1, cells_at_once() // max(1, field.mask[0].size))  # type: ignore[index]

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.errors import DataError, UsageError
-from stonet.io.lazy_source import Content, NoValues, of_field
+from stonet.io.lazy_source import LazySource, NoValues, of_field
 from stonet.io.merge import assemble
 from stonet.system.progress import tell
 
-# which module reads which files; it offers read(path, config) -> list[Content]
+# which module reads which files; it offers read(path, config) -> list[LazySource]
 SUFFIXES = {
     ".csv": "tables.read",
     ".tsv": "tables.read",
@@ -104,7 +104,7 @@ def check_options(config: ReadConfig) -> None:
         )
 
 
-def _renamed(source: Any, config: ReadConfig, error: NoValues) -> list[Content]:
+def _renamed(source: Any, config: ReadConfig, error: NoValues) -> list[LazySource]:
     """A single wide table's values under the one name that was asked for.
 
     Its own name is that of the file: what `stations.csv` taught is asked of `newest.csv`.
@@ -129,7 +129,7 @@ def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
     return replace(dataset, episodes=episodes, unseen=tuple(unseen))
 
 
-def contents_of(source: Any, config: ReadConfig) -> list[Content]:
+def contents_of(source: Any, config: ReadConfig) -> list[LazySource]:
     """What the source holds, unread."""
     if isinstance(source, Field):
         return _no_tables([of_field(source)], config)
@@ -151,9 +151,9 @@ def contents_of(source: Any, config: ReadConfig) -> list[Content]:
     )
 
 
-def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[Content]:
+def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
     """What the files hold together; a file without values is an error only by itself."""
-    found: list[Content] = []
+    found: list[LazySource] = []
     without: list[NoValues] = []
     for number, path in enumerate(paths):
         tell(number, len(paths))
@@ -203,7 +203,7 @@ def is_zarr(path: Path) -> bool:
     return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in ZARR_FILES)
 
 
-def _contents_of_file(path: Path, config: ReadConfig) -> list[Content]:
+def _contents_of_file(path: Path, config: ReadConfig) -> list[LazySource]:
     """By the module that its name, or else its first bytes, call for."""
     module = "arrays.zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
     if module is None:
@@ -211,11 +211,11 @@ def _contents_of_file(path: Path, config: ReadConfig) -> list[Content]:
             f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: "
             f"{', '.join(SUFFIXES)}; tables may be compressed ({', '.join(COMPRESSED)})."
         )
-    found: list[Content] = _module(module).read(path, config)
+    found: list[LazySource] = _module(module).read(path, config)
     return found if module == "tables.read" else _no_tables(found, config)
 
 
-def _no_tables(contents: list[Content], config: ReadConfig) -> list[Content]:
+def _no_tables(contents: list[LazySource], config: ReadConfig) -> list[LazySource]:
     """With a note, where options were given that only tables heed."""
     given = [f"read.{name}" for name in ("timezone", "stations") if getattr(config, name)]
     if not given:

@@ -1,4 +1,4 @@
-"""Archive: a Zarr store filled piece by piece, by one process or many, that appears when whole.
+"""ZarrWriter: a Zarr store filled piece by piece, by one process or many, that appears when whole.
 
 Until then it lies beside its place in the folder NAME.part, with a mark for every piece that is
 done, so that interrupted work can go on. `filled` fills a NetCDF file as well, by one process.
@@ -62,7 +62,7 @@ def filled(
         with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
             yield write
         return
-    archive = Archive(path, chunks)
+    archive = ZarrWriter(path, chunks)
     archive.begin(outline, variables)
     try:
         yield archive.write
@@ -75,7 +75,7 @@ def filled(
         archive.let_go()
 
 
-class Archive:
+class ZarrWriter:
     """A store of some variables of the same dims, the last of them stations.
 
     Args:

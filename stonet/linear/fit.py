@@ -1,4 +1,4 @@
-r"""How LinearBase finds its coefficients: sums of rows, then a regression for each kind of past.
+r"""How LinearForecast finds its coefficients: sums of rows, then a regression for each kind of past.
 
 One pass over the windows collects X'X and X'Y, for two halves of the points apart. From these sums
 follow the coefficients of points with a past and, drawn towards them, of points without one, chosen
@@ -18,14 +18,15 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from stonet.data.batch import Batch
 from stonet.data.geometry import Points, curve_order
 from stonet.data.resampling import interpolate, on_leads
-from stonet.data.windows import Batch, Windows, in_batches
+from stonet.data.windows import Windows, in_batches
 from stonet.linear.imputation import errors
-from stonet.linear.kriging import Texture, evenly, find_texture
+from stonet.linear.kriging import Covariance, evenly, fit_covariance
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import BOUNDLESS, TORN, LinearBase, Look
-from stonet.linear.ridge import Beta, Choice, Moments, best_choice, solve
+from stonet.linear.regression import BOUNDLESS, TORN, LinearForecast, Regressors
+from stonet.linear.ridge import Beta, Moments, Penalty, best_penalty, solve
 from stonet.system.progress import tell
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
@@ -40,24 +41,24 @@ ENOUGH = 0.5  # share of rows without a gap from which on the others are left ou
 FILLS = 4  # rounds of filling gaps and fitting again
 SHOWN = 512  # nodes whose pasts are looked at
 FLAT = 1e-12  # share of the variance that rounding may have made
-LOOKED_AT, MOST = 256, 2**24  # windows whose texture is looked at; values of theirs
+LOOKED_AT, MOST = 256, 2**24  # windows whose covariance is looked at; values of theirs
 Pair = tuple[Moments, Moments]  # of two halves of the points; or to fit, and to judge
 
 
 @torch.no_grad()
-def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Points) -> None:
+def fit_linear(base: LinearForecast, train: Windows, validation: Windows, nodes: Points) -> None:
     """Solve for the coefficients; ridge and pull are chosen on the validation windows.
 
     Where most targets have gaps, these are filled with the current forecast and its error at the
     observed leads around them, a few times over. Where nothing was observed, the base stays
     persistence.
     """
-    base.hold(_texture(train, nodes))
+    base.set_covariance(_covariance(train, nodes))
     base.low.copy_(train.scaler.clip(torch.full_like(base.low, -BOUNDLESS)))
     base.high.copy_(train.scaler.clip(torch.full_like(base.high, BOUNDLESS)))
-    stencil = make_stencil(nodes, nodes, base.texture).to(base.spacing.device, torch.float32)
+    stencil = make_stencil(nodes, nodes, base.covariance).to(base.spacing.device, torch.float32)
     few = train.draw(64)
-    filled = [few.inputs(i).gaps(base.clock.past) for i in in_batches(few, 8)]
+    filled = [few.inputs(i).gaps(base.time_spec.past) for i in in_batches(few, 8)]
     base.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
     order = curve_order(nodes)
     _learn_pasts(base, train, len(nodes))
@@ -74,15 +75,15 @@ def fit_linear(base: LinearBase, train: Windows, validation: Windows, nodes: Poi
             (_solve if last else _solve_first)(base, sums[0], sums[1], stencil)
 
 
-def _texture(windows: Windows, nodes: Points) -> Texture:
+def _covariance(windows: Windows, nodes: Points) -> Covariance:
     """From the newest values of some windows."""
     few = windows.draw(min(LOOKED_AT, max(8, MOST // len(nodes))))
-    last = few.starts + few.clock.past - 1
+    last = few.starts + few.time_spec.past - 1
     values, observed = few.at(np.sort(last))
-    return find_texture(values.double(), None if bool(observed.all()) else observed, nodes)
+    return fit_covariance(values.double(), None if bool(observed.all()) else observed, nodes)
 
 
-def _learn_pasts(base: LinearBase, windows: Windows, nodes: int) -> None:
+def _learn_pasts(base: LinearForecast, windows: Windows, nodes: int) -> None:
     """Mean and covariance of the nodes' pasts; with gaps twice, first as a random walk fills them.
 
     Only nodes that have something of every channel tell how these go together.
@@ -104,7 +105,7 @@ def _learn_pasts(base: LinearBase, windows: Windows, nodes: int) -> None:
         base.past_covariance.copy_(spread + floor * torch.eye(base.block))
 
 
-def _noise(base: LinearBase, stencil: Stencil) -> Float64[np.ndarray, " column"]:
+def _noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndarray, " column"]:
     """The variance that filled gaps would add to each column, if all inputs had some.
 
     A fit mixes the errors of its nodes. Gaps often touch: twice the error of a single one. The
@@ -120,7 +121,7 @@ def _noise(base: LinearBase, stencil: Stencil) -> Float64[np.ndarray, " column"]
     return np.pad(noise, (0, own + base.columns - len(noise)))
 
 
-def _newest(base: LinearBase) -> Float64[np.ndarray, "column channel"]:
+def _newest(base: LinearForecast) -> Float64[np.ndarray, "column channel"]:
     """The newest own values as the older ones lead one to expect them, by what is seen."""
     mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
     channels, own = base.channels, base.block
@@ -131,24 +132,24 @@ def _newest(base: LinearBase) -> Float64[np.ndarray, "column channel"]:
     return result
 
 
-def _solve_first(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> None:
+def _solve_first(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
     """Only what gaps are filled by: the coefficients of whole pasts."""
     own = base.block + np.arange(base.columns)
-    sums = _take((train[0] + train[1], judges[0] + judges[1]), own)
+    sums = _take((train[0] + train[1], validation[0] + validation[1]), own)
     if base.kind == "ridge":
-        base.beta[0] = torch.from_numpy(solve(sums[0], best_choice([sums])))
+        base.beta[0] = torch.from_numpy(solve(sums[0], best_penalty([sums])))
 
 
-def _solve(base: LinearBase, train: Pair, judges: Pair, stencil: Stencil) -> None:
+def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
     """The coefficients of every kind of past, their errors and the whitening."""
     own = base.block + np.arange(base.columns)
     far = np.where(own < 2 * base.block, own - base.block, own)  # others stand in for an own past
-    sums = train[0] + train[1], judges[0] + judges[1]
-    with_past = best_choice([_take(sums, own)])
-    halves = [_take((train[0], judges[1]), far), _take((train[1], judges[0]), far)]
+    sums = train[0] + train[1], validation[0] + validation[1]
+    with_past = best_penalty([_take(sums, own)])
+    halves = [_take((train[0], validation[1]), far), _take((train[1], validation[0]), far)]
     if not all(part.count.sum() for pair in halves for part in pair):
         halves = [_take(sums, far)]
-    without = best_choice(halves, solve(sums[0].take(own), with_past))
+    without = best_penalty(halves, solve(sums[0].take(own), with_past))
     ridge = with_past.ridge
     noise, newest = _noise(base, stencil), (own[: base.channels], _newest(base))
     for number, share in enumerate(TORN):
@@ -165,10 +166,10 @@ def _take(pair: Pair, columns: Int64[np.ndarray, " kept"]) -> Pair:
 
 
 def _keep(
-    base: LinearBase,
+    base: LinearForecast,
     kind: int,
     sums: Pair,
-    choice: Choice,
+    choice: Penalty,
     ridge: float,
     prior: Beta | None = None,
 ) -> Beta:
@@ -240,7 +241,7 @@ def _drawn(count: int, most: int, seed: int = 0, run: int = 1) -> Int64[np.ndarr
 
 
 def _moments(
-    base: LinearBase,
+    base: LinearForecast,
     windows: Windows,
     stencil: Stencil,
     order: Int64[np.ndarray, " node"],
@@ -251,8 +252,10 @@ def _moments(
 
     X begins with what stands in for an own past.
     """
-    columns, knots = base.block + base.columns, base.clock.horizon + 1
-    result = tuple(Moments.zeros(base.hours, columns, knots, base.channels) for _ in range(2))
+    columns, at_trained_leads = base.block + base.columns, base.time_spec.horizon + 1
+    result = tuple(
+        Moments.zeros(base.hours, columns, at_trained_leads, base.channels) for _ in range(2)
+    )
     rows = min(most, int(max(WORK / columns**2, 50 * columns)))
     done, total = 0, min(rows, len(windows) * len(order))
     for patch in _patches(windows, stencil, order, rows):
@@ -265,7 +268,7 @@ def _moments(
 
 
 def _add(
-    base: LinearBase,
+    base: LinearForecast,
     patch: _Patch,
     index: Int64[np.ndarray, " window"],
     fill: bool,
@@ -273,35 +276,40 @@ def _add(
 ) -> None:
     """The rows of some windows."""
     batch = patch.inputs.inputs(index)
-    now = patch.targets.at(patch.targets.starts[index] + base.clock.past - 1)
+    now = patch.targets.at(patch.targets.starts[index] + base.time_spec.past - 1)
     target, mask = patch.targets.targets(index)
-    look = base.look(batch, patch.stencil)
+    regressors = base.regressors(batch, patch.stencil)
     y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
     mask = mask & on_leads(batch.lead)[:, :, None, None]
     seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
     if fill:
-        usable = look.own & seen[:, :, 1:].flatten(2).any(-1)
-        y = _filled(base, look, batch, y, seen)
+        usable = regressors.own & seen[:, :, 1:].flatten(2).any(-1)
+        y = _filled(base, regressors, batch, y, seen)
     else:  # whole rows only: one X'X serves every lead
-        usable = look.own & seen.flatten(2).all(-1)
+        usable = regressors.own & seen.flatten(2).all(-1)
     for hour in torch.unique(batch.hour % base.hours).tolist():
         at_hour = usable & (batch.hour % base.hours == hour)[:, None]
         for part, chosen in zip(result, (at_hour & patch.half, at_hour & ~patch.half), strict=True):
-            part.add(hour, look.seen[chosen].numpy(), y[chosen].numpy())
+            part.add(hour, regressors.seen[chosen].numpy(), y[chosen].numpy())
 
 
 def _filled(
-    base: LinearBase,
-    look: Look,
+    base: LinearForecast,
+    regressors: Regressors,
     batch: Batch,
     y: Float64[Tensor, "batch query knot channel"],
     seen: Bool[Tensor, "batch query knot channel"],
 ) -> Float64[Tensor, "batch query knot channel"]:
     """Targets with their gaps filled: the forecast plus its error at the leads around."""
-    expected = base.knots(replace(look, kind=torch.zeros_like(look.kind), kinds=1), batch)
-    knots = torch.arange(y.shape[2], dtype=y.dtype)
+    expected = base.at_trained_leads(
+        replace(regressors, kind=torch.zeros_like(regressors.kind), kinds=1), batch
+    )
+    at_trained_leads = torch.arange(y.shape[2], dtype=y.dtype)
     error = interpolate(
-        (y - expected).transpose(1, 2), seen.transpose(1, 2), knots.expand(len(y), -1), knots
+        (y - expected).transpose(1, 2),
+        seen.transpose(1, 2),
+        at_trained_leads.expand(len(y), -1),
+        at_trained_leads,
     ).transpose(1, 2)
     error = torch.where(seen.any(2, keepdim=True), error, 0.0)
     return torch.where(seen, y, expected + error)

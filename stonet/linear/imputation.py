@@ -28,22 +28,22 @@ WITHIN = 0.25  # variance of the error half a step away, of that across two step
 Past = Float[Tensor, "batch lag node channel"]
 Seen = Bool[Tensor, "batch lag node channel"]
 Mean = Float64[Tensor, " both"]  # lag, then channel
-Covariance = Float64[Tensor, "both both"]
+PastCovariance = Float64[Tensor, "both both"]
 
 
-def random_walk(past: int, channels: int) -> Covariance:
+def random_walk(past: int, channels: int) -> PastCovariance:
     """Of a past, newest first, that goes any way from one time to the next."""
     steps = torch.arange(past, 0, -1, dtype=torch.float64)
     walk = ANYWHERE + torch.minimum(steps[:, None], steps)
     return torch.kron(walk, torch.eye(channels, dtype=torch.float64))
 
 
-def errors(covariance: Covariance) -> Float64[Tensor, " both"]:
+def errors(covariance: PastCovariance) -> Float64[Tensor, " both"]:
     """The variance of what is filled, where all other values are there."""
     return 1 / torch.linalg.inv(covariance).diagonal()
 
 
-def fill_gaps(values: Past, seen: Seen, mean: Mean, covariance: Covariance) -> Past:
+def fill_gaps(values: Past, seen: Seen, mean: Mean, covariance: PastCovariance) -> Past:
     """The same with every gap filled, but for channels of which a node has no value at all."""
     shape, known = (values.shape[1], values.shape[3]), seen.any(1, keepdim=True)
     rows = values.transpose(1, 2).flatten(2)  # batch node (lag channel)
@@ -61,7 +61,7 @@ def _filled(
     rows: Float64[Tensor, "row both"],
     there: Bool[Tensor, "row both"],
     mean: Mean,
-    covariance: Covariance,
+    covariance: PastCovariance,
 ) -> Float64[Tensor, "row both"]:
     """The missing values that are expected; rows that miss about as many are solved together."""
     root = torch.linalg.cholesky_ex(covariance).L  # plain `cholesky` would make a GPU wait
@@ -103,12 +103,12 @@ def _expected(
     return away
 
 
-def move(
+def resample(
     values: Float[Tensor, "batch past node channel"],
     seen: Bool[Tensor, "batch past node channel"],
     lag: Float[Tensor, "rows past"],
     mean: Mean,
-    covariance: Covariance,
+    covariance: PastCovariance,
 ) -> Past:
     """Observed at these times, a past at whole steps.
 
@@ -145,7 +145,7 @@ def move(
     return moved.unflatten(2, (past, channels)).transpose(1, 2).to(values.dtype)
 
 
-def _between(covariance: Covariance, channels: int) -> Float64[Tensor, " channel"]:
+def _between(covariance: PastCovariance, channels: int) -> Float64[Tensor, " channel"]:
     """The variance of the error of a cubic half a step away from what it goes through."""
     each = _each(covariance, channels)
     fitting = [across for across in ACROSS if len(across) <= len(each)]
@@ -158,13 +158,13 @@ def _between(covariance: Covariance, channels: int) -> Float64[Tensor, " channel
     return WITHIN * torch.stack(found).mean(0)
 
 
-def _step(covariance: Covariance, channels: int) -> Float64[Tensor, " channel"]:
+def _step(covariance: PastCovariance, channels: int) -> Float64[Tensor, " channel"]:
     """The variance of the step after the oldest time."""
     each = _each(covariance, channels)[-2:, -2:]
     return each[-1, -1] if len(each) < 2 else each[0, 0] + each[1, 1] - each[0, 1] - each[1, 0]
 
 
-def _each(covariance: Covariance, channels: int) -> Float64[Tensor, "lag lag channel"]:
+def _each(covariance: PastCovariance, channels: int) -> Float64[Tensor, "lag lag channel"]:
     """Of each channel with itself."""
     by_channel = covariance.unflatten(0, (-1, channels)).unflatten(2, (-1, channels))
     return by_channel.diagonal(dim1=1, dim2=3)

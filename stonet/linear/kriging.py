@@ -1,9 +1,9 @@
-r"""Texture: how a field varies over its points, and what they say of a place between them.
+r"""Covariance: how a field varies over its points, and what they say of a place between them.
 
 Ordinary kriging with a Matern covariance: for the nearest nodes of x, C and c being their
 covariances among each other and with x, weights whose sum is 1:
 
-    w = C^-1 (c + mu 1),    C_ij = (1 + h/r) exp(-h/r) + noise [i = j],    h = |x_i - x_j|
+    w = C^-1 (c + mu 1),    C_ij = (1 + h/r) exp(-h/r) + nugget [i = j],    h = |x_i - x_j|
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from stonet.data.geometry import Points
 from stonet.graph.neighbours import same_place
 
 KRIGED = 16  # nearest nodes that are used
-REACHES = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # in mean spacings
-NOISES = (1e-6, 0.01, 0.03, 0.1, 0.3)  # share of the variance that no two points have in common
+RANGES = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # in mean spacings
+NUGGETS = (1e-6, 0.01, 0.03, 0.1, 0.3)  # share of the variance that no two points have in common
 ASKED = 512  # nodes at most at which textures are judged
 FEW_TIMES, FEW_ASKED = 24, 128  # the same where there are gaps
 
 
-class Texture(NamedTuple):
-    """The mean distance to the nearest other point; the covariance's reach, in such; its noise."""
+class Covariance(NamedTuple):
+    """The mean distance to the nearest other point; the covariance's range, in such; its nugget."""
 
     spacing: float
-    reach: float = 2.0
-    noise: float = 0.01
+    range: float = 2.0
+    nugget: float = 0.01
 
 
 def look_around(
@@ -66,17 +66,17 @@ def mean_spacing(nodes: Points) -> float:
 def krige(
     offset: Float64[Tensor, "query near 2"],
     usable: Bool[Tensor, "rows query near"],
-    reach: float,
-    noise: float,
+    range: float,
+    nugget: float,
 ) -> Float64[Tensor, "rows query near"]:
     """The weights of the nearest usable nodes; zero for others, and where none is usable."""
     usable, _ = torch.broadcast_tensors(usable, offset[..., 0])
     seat = torch.argsort((~usable).byte(), dim=-1, stable=True)[..., :KRIGED]
     there = usable.gather(-1, seat).to(offset.dtype)
     place = offset.expand(*usable.shape, 2).gather(-2, seat[..., None].expand(*seat.shape, 2))
-    with_query = _matern(place.norm(dim=-1) / reach) * there
-    among = _matern((place[..., :, None, :] - place[..., None, :, :]).norm(dim=-1) / reach)
-    among = among + noise * torch.eye(seat.shape[-1], dtype=offset.dtype, device=offset.device)
+    with_query = _matern(place.norm(dim=-1) / range) * there
+    among = _matern((place[..., :, None, :] - place[..., None, :, :]).norm(dim=-1) / range)
+    among = among + nugget * torch.eye(seat.shape[-1], dtype=offset.dtype, device=offset.device)
     among = among * there[..., :, None] * there[..., None, :] + torch.diag_embed(1 - there)
     root = torch.linalg.cholesky_ex(among).L  # plain `cholesky` would ask a GPU whether it went
     right = torch.stack([with_query, there], dim=-1)
@@ -86,17 +86,17 @@ def krige(
     return offset.new_zeros(usable.shape).scatter(-1, seat, weight)
 
 
-def find_texture(
+def fit_covariance(
     values: Float64[Tensor, "time node channel"],
     known: Bool[Tensor, "time node channel"] | None,
     nodes: Points,
-) -> Texture:
+) -> Covariance:
     """The one that tells each node best from those around it.
 
     With gaps every time and channel has weights of its own: then fewer times and nodes are looked
     at.
     """
-    found = Texture(mean_spacing(nodes))
+    found = Covariance(mean_spacing(nodes))
     if len(nodes) < 3 or not (known is None or known.any()):
         return found
     times, chosen = evenly(len(values), len(values)), evenly(len(nodes), ASKED)
@@ -117,13 +117,13 @@ def find_texture(
     if not here.isfinite().any():  # nobody knows what anybody else does
         return found
 
-    def error(reach: float, noise: float) -> float:
-        weight = krige(offset, usable, reach, noise).expand(len(times), -1, -1)
+    def error(range: float, nugget: float) -> float:
+        weight = krige(offset, usable, range, nugget).expand(len(times), -1, -1)
         guess = torch.einsum("tqn,tqnc->tqc", weight, near)
         return float((guess - here).square().nanmean())
 
-    reach, noise = min(itertools.product(REACHES, NOISES), key=lambda pair: error(*pair))
-    return Texture(found.spacing, reach, noise)
+    range, nugget = min(itertools.product(RANGES, NUGGETS), key=lambda pair: error(*pair))
+    return Covariance(found.spacing, range, nugget)
 
 
 def evenly(count: int, most: int) -> Int64[np.ndarray, " chosen"]:

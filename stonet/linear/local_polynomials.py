@@ -3,7 +3,7 @@ r"""Stencils: what a point's neighbours say of the field there, by local polynom
 Around x a polynomial p is fitted to the neighbours' values (x itself left out) by least squares,
 weighted by exp(-(d/h)^2). Its value, gradient and Laplacian at x are linear in the values: weights
 that know where the neighbours lie, and that need no value at x. So are those of kriging, which come
-first (texture.py). A missing neighbour leaves the fit.
+first (covariance.py). A missing neighbour leaves the fit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import own_nodes
-from stonet.linear.kriging import Texture, krige, look_around, nearest_nodes
+from stonet.linear.kriging import Covariance, krige, look_around, nearest_nodes
 from stonet.system.devices import in_float32
 
 NEAREST = 32  # neighbours that a fit sees
 LINEAR = (1.3, 2.0, 3.0)  # widths h of the linear fits, in mean spacings: value
 QUADRATIC = (2.0, 3.0)  # of the quadratic fits: value, gradient (2), Laplacian
-GROUPS = 1 + len(LINEAR) + 4 * len(QUADRATIC)  # kriging first
+NUM_REGRESSORS = 1 + len(LINEAR) + 4 * len(QUADRATIC)  # kriging first
 RIDGE = 1e-3  # on all but the constant: few neighbours give a mean rather than a wild slope
 CONSTANT_RIDGE = 1e-12  # only so that nothing is singular
 FITTED = 2**13  # queries whose fits are made at a time
@@ -57,7 +57,7 @@ class Stencil:
     index: Int[Tensor, "query near"]
     offset: Float64[Tensor, "query near 2"]  # in mean spacings
     usable: Bool[Tensor, "query near"]  # not the query point itself
-    texture: Texture
+    covariance: Covariance
     weight: Float[Tensor, "1 query group near"]
     own: Int[Tensor, " query"]  # the node that is the query point; number of nodes where none is
     place: Float[Tensor, "query 3"] | None = None  # on the unit sphere
@@ -67,7 +67,7 @@ class Stencil:
             self.index.to(device),
             self.offset.to(device),
             self.usable.to(device),
-            self.texture,
+            self.covariance,
             self.weight.to(device, dtype),
             self.own.to(device),
             None if self.place is None else self.place.to(device, dtype),
@@ -96,7 +96,7 @@ class Stencil:
     ) -> Weights:
         """The fits' weights in every window: unknown nodes leave them.
 
-        `alike`: whether they are the same in all windows (None: look; that waits for a GPU).
+        `alike`: whether they are the same in all windows (None: regressors; that waits for a GPU).
         """
         if known is None:
             return Weights(self.weight)
@@ -123,7 +123,7 @@ class Stencil:
         parts = []
         for some in chosen.split(FITTED):
             offset = self.offset[some % len(self.index)]
-            solved = fit_weights(offset, usable[None, some], self.texture)[0]
+            solved = fit_weights(offset, usable[None, some], self.covariance)[0]
             parts.append(solved.to(self.weight.dtype))
         return torch.cat(parts)
 
@@ -132,7 +132,7 @@ class Stencil:
         self,
         values: Float[Tensor, "batch lag node channel"],
         weights: Weights,
-        groups: int = GROUPS,
+        groups: int = NUM_REGRESSORS,
     ) -> Float[Tensor, "batch query lag group channel"]:
         """The first fits of every lag and channel at every query."""
         batch, lags, nodes, channels = values.shape
@@ -157,28 +157,28 @@ class Stencil:
 def make_stencil(
     queries: Points,
     nodes: Points,
-    texture: Texture,
+    covariance: Covariance,
     index: Int64[np.ndarray, "query near"] | None = None,
 ) -> Stencil:
-    """The nearest nodes of every query, unless they are given; `texture` sets the scale."""
-    index = seen_from(queries, nodes) if index is None else index
-    offset, usable = look_around(queries, nodes, texture.spacing, index)
-    weight = offset.new_empty(1, len(queries), GROUPS, index.shape[1])
+    """The nearest nodes of every query, unless they are given; `covariance` sets the scale."""
+    index = nearest_others(queries, nodes) if index is None else index
+    offset, usable = look_around(queries, nodes, covariance.spacing, index)
+    weight = offset.new_empty(1, len(queries), NUM_REGRESSORS, index.shape[1])
     for start in range(0, len(queries), FITTED):
         part = slice(start, start + FITTED)
-        weight[:, part] = fit_weights(offset[part], usable[None, part], texture)
+        weight[:, part] = fit_weights(offset[part], usable[None, part], covariance)
     return Stencil(
         index=torch.from_numpy(index),
         offset=offset,
         usable=usable,
-        texture=texture,
+        covariance=covariance,
         weight=weight,
         own=torch.from_numpy(own_nodes(queries, nodes)),
         place=torch.from_numpy(queries.embedded.copy()) if queries.kind == "sphere" else None,
     )
 
 
-def seen_from(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
+def nearest_others(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
     """The nodes that a query's fits see, and its own."""
     return nearest_nodes(queries, nodes, NEAREST + 1)
 
@@ -186,13 +186,13 @@ def seen_from(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]
 def fit_weights(
     offset: Float64[Tensor, "query near 2"],
     usable: Bool[Tensor, "rows query near"],
-    texture: Texture,
+    covariance: Covariance,
 ) -> Float64[Tensor, "rows query group near"]:
     """The weights of all fits; zero for a neighbour that is not usable, and where none is."""
     squared = offset.square().sum(-1)
     nearest = torch.where(usable, squared, torch.inf).amin(-1, keepdim=True)
     nearest = torch.where(nearest.isfinite(), nearest, 0.0)
-    groups = [krige(offset, usable, texture.reach, texture.noise)[..., None, :]]
+    groups = [krige(offset, usable, covariance.range, covariance.nugget)[..., None, :]]
     for width in LINEAR:
         groups.append(_fit(offset / width, _bell(squared, nearest, width, usable), 3)[..., :1, :])
     for width in QUADRATIC:

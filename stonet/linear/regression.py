@@ -1,4 +1,4 @@
-r"""LinearBase: the closed-form linear operator that the network corrects.
+r"""LinearForecast: the closed-form linear operator that the network corrects.
 
     u(x, t0 + lead) = sum_{lag, g} beta_{lead, hour}(lag, g) U_g(x, t0 - lag) + intercept
 
@@ -6,7 +6,7 @@ U_0 is the point's own past; U_g for g > 0 are values, gradients and Laplacians 
 fits to the other points' past (stencil.py). beta solves a ridge regression, once pooled and once
 for each hour of the day, drawn towards the pooled one; between the fitted leads it is interpolated,
 so that any time can be asked. At a point without a past U_0 is kriged from the others'
-(texture.py), and beta is another; so it is for pasts with more gaps than usual, which are filled
+(covariance.py), and beta is another; so it is for pasts with more gaps than usual, which are filled
 first, as odd times are moved (filling.py). linear_fit.py finds all of them.
 
 The same regressors, whitened, are what the expert sees of a point's surroundings: directions in
@@ -22,17 +22,17 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from stonet.data.batch import Batch, MissingPattern
 from stonet.data.resampling import between_leads
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, Silence
-from stonet.linear.imputation import fill_gaps, move, random_walk
-from stonet.linear.kriging import Texture
-from stonet.linear.local_polynomials import GROUPS, Stencil, Weights
+from stonet.data.time_spec import TimeSpec
+from stonet.linear.imputation import fill_gaps, random_walk, resample
+from stonet.linear.kriging import Covariance
+from stonet.linear.local_polynomials import NUM_REGRESSORS, Stencil, Weights
 from stonet.system.devices import in_float32
 
 WHITENED = 128  # directions kept, those of largest variance
 CLOSE = 12  # newest lags at which all fits are seen; before them the narrowest alone
-WIDE = GROUPS - 2  # fits beside kriging and the narrowest
+WIDE = NUM_REGRESSORS - 2  # fits beside kriging and the narrowest
 HOURLY = 600  # columns up to which every hour has coefficients of its own
 BOUNDLESS = 1e30  # a bound that none reaches
 TORN = (0.0, 0.2)  # share of the inputs that count as filled: as in training, in torn pasts
@@ -40,7 +40,7 @@ KINDS = 4 * len(TORN)  # of pasts: all there, no own one, newest value missing, 
 
 
 @dataclass(frozen=True)
-class Look:
+class Regressors:
     """What the base sees at every query: its regressors, and what kind of past the query has."""
 
     seen: Float64[Tensor, "batch query seen"]  # what stands in for an own past; the regressors
@@ -68,7 +68,7 @@ class Look:
         """2 torn + newest missing, which nothing is where others stand in for a past."""
         return torch.where(self.own, self.kind, self.kind // 4 * 4) // 2
 
-    def silenced(self, silent: Bool[Tensor, "batch query"]) -> Look:
+    def without_history(self, silent: Bool[Tensor, "batch query"]) -> Regressors:
         """As if these queries had no past of their own."""
         seen, first = self.seen.clone(), slice(self.block, 2 * self.block)
         seen[..., first] = torch.where(silent[..., None], self.stand_in, seen[..., first])
@@ -94,11 +94,11 @@ class Look:
         return result
 
 
-class LinearBase(nn.Module):
+class LinearForecast(nn.Module):
     """The fitted operator. Its numbers are buffers: nothing here is trained by gradients.
 
     Args:
-        clock: the data's step, past and horizon.
+        time_spec: the data's step, past and horizon.
         channels: of the field.
         kind: "ridge" to be fitted, or "persistence": the last value, or the neighbours' one.
     """
@@ -107,34 +107,34 @@ class LinearBase(nn.Module):
     white: Tensor
     spread: Tensor
     spacing: Tensor
-    reach: Tensor
-    noise: Tensor
+    range: Tensor
+    nugget: Tensor
     past_mean: Tensor
     past_covariance: Tensor
     usual: Tensor
     low: Tensor
     high: Tensor
 
-    def __init__(self, clock: Clock, channels: int, kind: str = "ridge") -> None:
+    def __init__(self, time_spec: TimeSpec, channels: int, kind: str = "ridge") -> None:
         super().__init__()
-        self.clock, self.channels, self.kind = clock, channels, kind
-        self.close = min(CLOSE, clock.past)
-        self.suns = 2 * clock.horizon + 1 if clock.sunny else 0
-        self.block = clock.past * channels  # own past, which comes first
+        self.time_spec, self.channels, self.kind = time_spec, channels, kind
+        self.close = min(CLOSE, time_spec.past)
+        self.suns = 2 * time_spec.horizon + 1 if time_spec.sunny else 0
+        self.block = time_spec.past * channels  # own past, which comes first
         self.columns = 2 * self.block + WIDE * self.close * channels + self.suns + 1
         self.width = min(WHITENED, self.columns - 1)  # of what `whitened` gives
-        hourly = clock.daily and kind == "ridge" and self.columns <= HOURLY
+        hourly = time_spec.daily and kind == "ridge" and self.columns <= HOURLY
         self.hours = 24 if hourly else 1  # that have coefficients of their own
-        size = (KINDS, self.hours, self.columns, clock.horizon + 1, channels)
+        size = (KINDS, self.hours, self.columns, time_spec.horizon + 1, channels)
         self.register_buffer("beta", torch.zeros(size, dtype=torch.float64))
         white = torch.zeros(KINDS // 2, self.columns, self.width, dtype=torch.float64)
         self.register_buffer("white", white)  # the last row takes the mean away
-        spread = torch.ones(KINDS // 2, clock.horizon + 1, channels)
+        spread = torch.ones(KINDS // 2, time_spec.horizon + 1, channels)
         self.register_buffer("spread", spread)  # of what the base leaves over, given a past
-        for name, value in zip(("spacing", "reach", "noise"), Texture(1.0), strict=True):
+        for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
         self.register_buffer("past_mean", torch.zeros(self.block, dtype=torch.float64))
-        self.register_buffer("past_covariance", random_walk(clock.past, channels))
+        self.register_buffer("past_covariance", random_walk(time_spec.past, channels))
         self.register_buffer("usual", torch.zeros(()))  # share of inputs that training had to fill
         self.register_buffer("low", torch.full((channels,), -BOUNDLESS, dtype=torch.float64))
         self.register_buffer("high", torch.full((channels,), BOUNDLESS, dtype=torch.float64))
@@ -142,48 +142,58 @@ class LinearBase(nn.Module):
             self.beta[:, :, channel, :, channel] = 1.0
 
     @property
-    def texture(self) -> Texture:
+    def covariance(self) -> Covariance:
         """How the field varies over the points."""
-        return Texture(float(self.spacing), float(self.reach), float(self.noise))
+        return Covariance(float(self.spacing), float(self.range), float(self.nugget))
 
-    def hold(self, texture: Texture) -> None:
+    def set_covariance(self, covariance: Covariance) -> None:
         """Remember it."""
-        for name, value in texture._asdict().items():
+        for name, value in covariance._asdict().items():
             getattr(self, name).fill_(value)
 
     def forward(
         self, batch: Batch, stencil: Stencil
     ) -> Float[Tensor, "batch future query channel"]:
         """The linear forecast at the asked leads."""
-        return self.forecast(self.look(batch, stencil), batch)
+        return self.forecast(self.regressors(batch, stencil), batch)
 
-    def forecast(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
+    def forecast(
+        self, regressors: Regressors, batch: Batch
+    ) -> Float[Tensor, "batch future query channel"]:
         """Beta applied to what was seen, at the asked leads."""
-        return self.between(self.knots(look, batch), batch)
+        return self.between(self.at_trained_leads(regressors, batch), batch)
 
-    def knots(self, look: Look, batch: Batch) -> Float64[Tensor, "batch query knot channel"]:
+    def at_trained_leads(
+        self, regressors: Regressors, batch: Batch
+    ) -> Float64[Tensor, "batch query knot channel"]:
         """Beta applied to what was seen, at the leads 0, 1, ..., horizon."""
-        told = look.times(self.beta.flatten(3), batch.hour % self.hours)
+        told = regressors.times(self.beta.flatten(3), batch.hour % self.hours)
         return told.unflatten(-1, self.beta.shape[3:])
 
     def between(
-        self, knots: Float64[Tensor, "batch query knot channel"], batch: Batch
+        self, at_trained_leads: Float64[Tensor, "batch query knot channel"], batch: Batch
     ) -> Float[Tensor, "batch future query channel"]:
         """Interpolated to the asked leads, within the data's bounds."""
-        share = between_leads(batch.lead.double(), self.clock.horizon).expand(len(knots), -1, -1)
-        asked = torch.einsum("btl,bqld->btqd", share, knots)
+        share = between_leads(batch.lead.double(), self.time_spec.horizon).expand(
+            len(at_trained_leads), -1, -1
+        )
+        asked = torch.einsum("btl,bqld->btqd", share, at_trained_leads)
         return asked.clamp(self.low, self.high).to(batch.frames.dtype)
 
-    def whitened(self, look: Look) -> Float64[Tensor, "batch query white"]:
+    def whitened(self, regressors: Regressors) -> Float64[Tensor, "batch query white"]:
         """The regressors, decorrelated and of order one; what stands in for a past as one."""
-        look = replace(look, kind=look.as_own, kinds=(look.kinds + 1) // 2)
-        return look.times(self.white[:, None], look.kind.new_zeros(len(look.kind)))
+        regressors = replace(regressors, kind=regressors.as_own, kinds=(regressors.kinds + 1) // 2)
+        return regressors.times(
+            self.white[:, None], regressors.kind.new_zeros(len(regressors.kind))
+        )
 
     @in_float32
-    def scale(self, look: Look, batch: Batch) -> Float[Tensor, "batch future query channel"]:
+    def scale(
+        self, regressors: Regressors, batch: Batch
+    ) -> Float[Tensor, "batch future query channel"]:
         """How large what is left over usually is, at these queries and leads."""
-        usual = self.spread[look.as_own]  # batch query knot channel
-        between = between_leads(batch.lead, self.clock.horizon).expand(len(usual), -1, -1)
+        usual = self.spread[regressors.as_own]  # batch query knot channel
+        between = between_leads(batch.lead, self.time_spec.horizon).expand(len(usual), -1, -1)
         return torch.einsum("btl,bqld->btqd", between, usual.to(between.dtype)).clamp(min=1e-6)
 
     @in_float32
@@ -191,18 +201,18 @@ class LinearBase(nn.Module):
         """The sine of the sun's elevation, 0 at night, at whole steps around the issue time."""
         if not self.suns:
             return None
-        assert batch.sun is not None and stencil.place is not None  # the clock saw to that
+        assert batch.sun is not None and stencil.place is not None  # the time_spec saw to that
         return (stencil.place @ batch.sun.transpose(1, 2)).clamp(min=0)
 
     @torch.no_grad()
     @in_float32
-    def look(self, batch: Batch, stencil: Stencil) -> Look:
+    def regressors(self, batch: Batch, stencil: Stencil) -> Regressors:
         """[U_g(x, t0 - lag), 1] for every query, and which kind of past it has."""
         values, known = self.pasts(batch)
-        weights = weights_around(known, stencil, batch.silence)
+        weights = weights_around(known, stencil, batch.missing_pattern)
         around = fitted_around(values[:, : self.close], weights, stencil)
         first = around[:, :, :, :2]  # batch query lag group channel: kriged, narrowest fit
-        if self.close < self.clock.past:
+        if self.close < self.time_spec.past:
             older = fitted_around(values[:, self.close :], weights, stencil, 2)
             first = torch.cat([first, older], dim=2)
         kriged, narrow = first[:, :, :, 0], first[:, :, :, 1]
@@ -221,29 +231,29 @@ class LinearBase(nn.Module):
                 start += place.shape[-1]
         torn = self._torn(batch, stencil)
         kind = (~mine.any(-1)).long() + (0 if torn is None else torn)
-        return Look(seen, self.block, kind, 2 if torn is None else KINDS)
+        return Regressors(seen, self.block, kind, 2 if torn is None else KINDS)
 
     def pasts(
         self, batch: Batch
     ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
         """Every node's past at whole steps, the newest first; and who has one (None: all)."""
         values, told = batch.frames[batch.past], (self.past_mean, self.past_covariance)
-        known = batch.known if batch.silence.some else None
-        odd = batch.odd(self.clock.past).expand(len(values))
-        if not odd.any() and not batch.silence.gaps:
+        known = batch.known if batch.missing_pattern.some else None
+        odd = batch.odd(self.time_spec.past).expand(len(values))
+        if not odd.any() and not batch.missing_pattern.gaps:
             return values.flip(1), known
         seen = batch.seen[batch.past]
         if odd.all() or (odd.any() and values.device.type != "cpu"):
-            result = move(values, seen, batch.lag, *told)
+            result = resample(values, seen, batch.lag, *told)
         else:
             result, lag = fill_gaps(values.flip(1), seen.flip(1), *told), batch.lag
             if odd.any():  # moving takes longer
-                result[odd] = move(values[odd], seen[odd], lag[odd], *told)
+                result[odd] = resample(values[odd], seen[odd], lag[odd], *told)
         return result if known is None else result * known[:, None], known
 
     def _torn(self, batch: Batch, stencil: Stencil) -> Int[Tensor, "batch query"] | None:
         """4 where clearly more of what is seen was filled than in training, 2 where the newest."""
-        gaps = batch.gaps(self.clock.past)
+        gaps = batch.gaps(self.time_spec.past)
         if gaps is None:
             return None
         torn = gaps[:, stencil.index].mean(-1) > 2 * self.usual
@@ -252,15 +262,17 @@ class LinearBase(nn.Module):
 
 
 def weights_around(
-    known: Bool[Tensor, "batch node channel"] | None, stencil: Stencil, silence: Silence
+    known: Bool[Tensor, "batch node channel"] | None,
+    stencil: Stencil,
+    missing_pattern: MissingPattern,
 ) -> list[Weights]:
     """One for all channels; one for each where they are not known at the same nodes."""
-    if known is None or silence.same_channels:
-        alike = silence.same_windows[0]
+    if known is None or missing_pattern.same_channels:
+        alike = missing_pattern.same_windows[0]
         return [stencil.weights(None if known is None else known[..., 0], alike)]
     return [
         stencil.weights(known[..., c].contiguous(), alike)
-        for c, alike in enumerate(silence.same_windows)
+        for c, alike in enumerate(missing_pattern.same_windows)
     ]
 
 
@@ -268,7 +280,7 @@ def fitted_around(
     values: Float[Tensor, "batch lag node channel"],
     weights: list[Weights],
     stencil: Stencil,
-    groups: int = GROUPS,
+    groups: int = NUM_REGRESSORS,
 ) -> Float[Tensor, "batch query lag group channel"]:
     """The stencil's first fits; channel by channel where each has weights of its own."""
     if len(weights) == 1:

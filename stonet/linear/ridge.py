@@ -20,7 +20,7 @@ BLOCK = 96  # columns of X'X that are made at a time
 Beta = Float64[np.ndarray, "hour column lead channel"]
 
 
-class Choice(NamedTuple):
+class Penalty(NamedTuple):
     """How strongly coefficients are held back, and an hour's drawn towards the pooled ones."""
 
     ridge: float
@@ -134,7 +134,7 @@ def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.
     return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
 
 
-def best_choice(folds: Sequence[tuple[Moments, Moments]], prior: Beta | None = None) -> Choice:
+def best_penalty(folds: Sequence[tuple[Moments, Moments]], prior: Beta | None = None) -> Penalty:
     """The ridge that errs least without hours, then the pull with it, then the ridge once more.
 
     Coefficients are fitted to the first of each pair and judged by the second; where that is empty,
@@ -145,16 +145,16 @@ def best_choice(folds: Sequence[tuple[Moments, Moments]], prior: Beta | None = N
         pairs = [(train.without(prior), judge.without(prior)) for train, judge in pairs]
     ridges = RIDGES if prior is None else (*RIDGES, *STRONG)
     pooled = [(train.pooled, judge.pooled) for train, judge in pairs]
-    alone = [Choice(ridge, PULLS[-1]) for ridge in ridges]
+    alone = [Penalty(ridge, PULLS[-1]) for ridge in ridges]
     best = min(zip(_errors(pooled, ridges, PULLS[-1]), alone, strict=True))[1]
     if len(pairs[0][0].count) == 1:
         return best
     by_pull = [(_errors(pairs, (best.ridge,), pull)[0], pull) for pull in PULLS]
     pull = min(by_pull)[1]
-    return Choice(min(zip(_errors(pairs, ridges, pull), ridges, strict=True))[1], pull)
+    return Penalty(min(zip(_errors(pairs, ridges, pull), ridges, strict=True))[1], pull)
 
 
-def solve(train: Moments, choice: Choice, prior: Beta | None = None) -> Beta:
+def solve(train: Moments, choice: Penalty, prior: Beta | None = None) -> Beta:
     """The coefficients, held back as chosen."""
     rest = train if prior is None else train.without(prior)
     beta = _solutions(rest, (choice.ridge,), choice.pull)[:, :, 0]

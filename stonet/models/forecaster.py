@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from stonet.data.batch import Batch
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch, Windows
+from stonet.data.windows import Windows
 from stonet.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Scene:
+class Graphs:
     """Nodes, where values are observed, and queries, where they are asked; made by a Forecaster.
 
     `graph` and `links` are whatever that model needs to know of the nodes and of the queries.
@@ -29,11 +30,11 @@ class Scene:
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the nodes and a scene that asks the first of them, the core, with all they need."""
+    """A part of the nodes and a graphs that asks the first of them, the core, with all they need."""
 
     nodes: Int64[np.ndarray, " node"] | None  # positions, the core's first; None: all nodes
     core: int  # how many are asked
-    scene: Scene
+    graphs: Graphs
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,15 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Supervision:
     """The answers, shown in training to models that are led through their own forecast."""
 
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
     progress: float  # share of the training that is done
-    coins: Float[Tensor, " future"]  # uniform in 0..1, one for each lead; drawn from (seed, step)
+    teacher_forcing_draws: Float[
+        Tensor, " future"
+    ]  # uniform in 0..1, one for each lead; drawn from (seed, step)
 
 
 class Forecaster(nn.Module, ABC):
@@ -64,9 +67,13 @@ class Forecaster(nn.Module, ABC):
 
     inductive: bool = True  # whether it can be asked at points it was not trained on
     lr: float = 1e-2  # a learning rate that suits it
-    outage: float = 0.0  # share of sensors hidden in a training step
-    run: int = 1  # consecutive windows in a batch; more only pay where windows share their frames
-    tiled: bool = False  # whether a forecast depends on few nodes, so that it has `web` and `tile`
+    hidden_sensors: float = 0.0  # share of sensors hidden in a training step
+    consecutive: int = (
+        1  # consecutive windows in a batch; more only pay where windows share their frames
+    )
+    tiled: bool = (
+        False  # whether a forecast depends on few nodes, so that it has `adjacency` and `tile`
+    )
     frame_wise: bool = False  # whether `encode` gives a row for each frame, from it alone
 
     @abstractmethod
@@ -77,34 +84,36 @@ class Forecaster(nn.Module, ABC):
     def links(self, nodes: Points, queries: Points) -> Any:
         """What the model needs to know of the queries, where values are asked."""
 
-    def scene(self, nodes: Points, queries: Points | None = None) -> Scene:
+    def graphs(self, nodes: Points, queries: Points | None = None) -> Graphs:
         """Prepare for values at `nodes` and questions at `queries` (None: at the nodes)."""
-        return Scene(self.graph(nodes), self.links(nodes, nodes if queries is None else queries))
+        return Graphs(self.graph(nodes), self.links(nodes, nodes if queries is None else queries))
 
     @abstractmethod
-    def encode(self, batch: Batch, scene: Scene) -> Any:
+    def encode(self, batch: Batch, graphs: Graphs) -> Any:
         """What the past says; it does not depend on the queries."""
 
     @abstractmethod
     def decode(
-        self, encoded: Any, batch: Batch, scene: Scene
+        self, encoded: Any, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """The forecast at the scene's queries and the batch's lead times."""
+        """The forecast at the graphs's queries and the batch's lead times."""
 
     def reconstruct(self, encoded: Any) -> Float[Tensor, "frame node channel"] | None:
         """The inputs as the encoding tells them; None for models that have no such thing."""
         return None
 
-    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
-        """The answer; a lesson is only there in training, and most models need none."""
-        encoded = self.encode(batch, scene)
-        return Output(self.decode(encoded, batch, scene), self.reconstruct(encoded))
+    def forward(
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
+    ) -> Output:
+        """The answer; a supervision is only there in training, and most models need none."""
+        encoded = self.encode(batch, graphs)
+        return Output(self.decode(encoded, batch, graphs), self.reconstruct(encoded))
 
-    def web(self, nodes: Points) -> Any:
+    def adjacency(self, nodes: Points) -> Any:
         """Who depends on whom among the nodes, for `tile`; few models depend on few nodes only."""
         raise self._not_tiled()
 
-    def tile(self, web: Any, core: Int64[np.ndarray, " core"]) -> Tile:
+    def tile(self, adjacency: Any, core: Int64[np.ndarray, " core"]) -> Tile:
         """The core with its halo: its forecast is the one that all nodes together would give."""
         raise self._not_tiled()
 
@@ -114,8 +123,8 @@ class Forecaster(nn.Module, ABC):
             "tiles. Leave train.tile out, or give fewer points (--points)."
         )
 
-    def isolated(self, scene: Scene) -> int:
-        """Points of the scene out of every radius, served by their nearest neighbour instead."""
+    def isolated(self, graphs: Graphs) -> int:
+        """Points of the graphs out of every radius, served by their nearest neighbour instead."""
         return 0
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import unknown_name
 from stonet.models.baselines import persistence
 from stonet.models.baselines.agcrn import AGCRN
@@ -21,7 +21,7 @@ from stonet.models.baselines.tgcn import TGCN
 from stonet.models.forecaster import Forecaster
 from stonet.models.stonet import STONetwork
 
-MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
+MODELS: dict[str, Callable[[Config, TimeSpec, int, Points], Forecaster]] = {
     "stonet": STONetwork,
     "climatology": Climatology,
     "daily": persistence.Daily,
@@ -36,12 +36,17 @@ MODELS: dict[str, Callable[[Config, Clock, int, Points], Forecaster]] = {
     "stgcn": STGCN,
     "tgcn": TGCN,
 }
-FLOORS = ("persistence", "daily", "climatology", "linear")  # which every model must beat
-RIVALS = tuple(name for name in MODELS if name != "stonet" and name not in FLOORS)
+REFERENCE_FORECASTS = (
+    "persistence",
+    "daily",
+    "climatology",
+    "linear",
+)  # which every model must beat
+BASELINES = tuple(name for name in MODELS if name != "stonet" and name not in REFERENCE_FORECASTS)
 
 
-def build_model(config: Config, clock: Clock, channels: int, nodes: Points) -> Forecaster:
+def build_model(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
     """The model that the configuration names, untrained."""
     if config.model not in MODELS:
         raise unknown_name("model", config.model, MODELS)
-    return MODELS[config.model](config, clock, channels, nodes)
+    return MODELS[config.model](config, time_spec, channels, nodes)

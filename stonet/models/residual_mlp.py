@@ -1,6 +1,6 @@
-r"""The expert of one point: what its surroundings say beyond the linear base, learned from rows.
+r"""The residual of one point: what its surroundings say beyond the linear base, learned from rows.
 
-    u = base + scale (a - g base),   a, g = MLP(whitened regressors, base, time, place, portrait)
+    u = base + scale (a - g base),   a, g = MLP(whitened regressors, base, time, place, site)
 
 a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
 and interpolated between them. What the base says is worth hearing: its coefficients are the hour's,
@@ -19,43 +19,43 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 
 FAR = 3.0  # standard deviations of the training points: nothing is known of how it goes on there
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the expert knows of each point: its own and its neighbours' past, where, and when."""
+class PointFeatures:
+    """What the residual knows of each point: its own and its neighbours' past, where, and when."""
 
     white: Float[Tensor, "*row white"]  # whitened regressors
     has_past: Bool[Tensor, "*row"]
     base: Float[Tensor, "*row knot channel"]  # the linear forecast, after lead 0
-    time: Float[Tensor, "*row feature"]  # the clock and the sun
+    time: Float[Tensor, "*row feature"]  # the time_spec and the sun
     place: Float[Tensor, "*row m"]
-    portrait: Float[Tensor, "*row trait"]  # what training has seen there, or expects
+    site: Float[Tensor, "*row statistic"]  # what training has seen there, or expects
 
 
 @dataclass(frozen=True)
-class Guise:
+class Augmentation:
     """As what rows are shown: some without a past, some as if never seen before, some with gaps."""
 
     silent: Bool[Tensor, "window point"]
-    strange: Bool[Tensor, "window point"]
+    as_unseen: Bool[Tensor, "window point"]
     gaps: float = 0.0  # share of all inputs
 
 
-class Expert(nn.Module):
+class ResidualMLP(nn.Module):
     """Two hidden layers. Without an own past, it is shown what stands in for one.
 
     Args:
         white: whitened regressors.
         features: of the time.
         hidden: width.
-        clock: of the data; answers are given at its leads.
+        time_spec: of the data; answers are given at its leads.
         channels: of the field.
         places: of the training points.
-        traits: of a portrait.
+        statistics: of a site.
     """
 
     far_share: Tensor
@@ -67,14 +67,14 @@ class Expert(nn.Module):
         white: int,
         features: int,
         hidden: int,
-        clock: Clock,
+        time_spec: TimeSpec,
         channels: int,
         places: Float[Tensor, "node m"],
-        traits: int,
+        statistics: int,
     ) -> None:
         super().__init__()
-        self.shape = (clock.horizon, 2 * channels)
-        seen = white + clock.horizon * channels + features + places.shape[1] + traits
+        self.shape = (time_spec.horizon, 2 * channels)
+        seen = white + time_spec.horizon * channels + features + places.shape[1] + statistics
         self.first = nn.Linear(seen, hidden)
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, math.prod(self.shape))
@@ -86,33 +86,33 @@ class Expert(nn.Module):
         known = extent > 1e-6  # beside a line of points nothing is known: it is as on the line
         self.register_buffer("per_extent", torch.where(known, 1 / extent, 0.0))
 
-    def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
+    def forward(self, features: PointFeatures) -> Float[Tensor, "*row knot two_channels"]:
         """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
 
         At lead 0 there is nothing to correct.
         """
-        place = (sight.place - self.middle) * self.per_extent
-        here = torch.cat([place, sight.portrait], dim=-1).clamp(-FAR, FAR)
-        seen = torch.cat([sight.white, sight.base.flatten(-2), sight.time, here], dim=-1)
+        place = (features.place - self.middle) * self.per_extent
+        here = torch.cat([place, features.site], dim=-1).clamp(-FAR, FAR)
+        seen = torch.cat([features.white, features.base.flatten(-2), features.time, here], dim=-1)
         state = gelu(self.first(seen))
         state = state + gelu(self.hidden(state))
-        out = self.out(state) * torch.where(sight.has_past, 1.0, self.far_share)[..., None]
+        out = self.out(state) * torch.where(features.has_past, 1.0, self.far_share)[..., None]
         return pad(out.unflatten(-1, self.shape), (0, 0, 1, 0))
 
 
-class Experts(nn.Module):
-    """Several experts, each with a mind of its own; their advice is the mean of what they say.
+class ResidualEnsemble(nn.Module):
+    """Several residuals, each with a mind of its own; their advice is the mean of what they say.
 
     They learn at school (school.py) and not from the network's steps.
     """
 
-    def __init__(self, members: Sequence[Expert]) -> None:
+    def __init__(self, members: Sequence[ResidualMLP]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members).requires_grad_(False)
 
-    def forward(self, sight: Sight) -> Float[Tensor, "*row knot two_channels"]:
+    def forward(self, features: PointFeatures) -> Float[Tensor, "*row knot two_channels"]:
         """As each of them."""
-        return sum(member(sight) for member in self.members) / len(self.members)
+        return sum(member(features) for member in self.members) / len(self.members)
 
 
 def corrected(
@@ -124,10 +124,10 @@ def corrected(
 
 
 @dataclass(frozen=True)
-class Rows:
+class PointSamples:
     """Lessons of single points: what is seen, what the base says, what came."""
 
-    sight: Sight
+    features: PointFeatures
     base: Float[Tensor, "row future channel"]
     scale: Float[Tensor, "row future channel"]
     target: Float[Tensor, "row future channel"]
@@ -136,29 +136,29 @@ class Rows:
     def __len__(self) -> int:
         return len(self.base)
 
-    def part(self, index: Tensor | slice) -> Rows:
+    def part(self, index: Tensor | slice) -> PointSamples:
         return self._each(lambda part: part[index])
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        seen = len(vars(self.sight))
+    def _each(self, change: Callable[[Tensor], Tensor]) -> PointSamples:
+        seen = len(vars(self.features))
         parts = [change(part) for part in self._parts]
-        return Rows(Sight(*parts[:seen]), *parts[seen:])
+        return PointSamples(PointFeatures(*parts[:seen]), *parts[seen:])
 
-    def room(self, count: int) -> Rows:
+    def room(self, count: int) -> PointSamples:
         """For so many of the kind, to be `put` there: no row is ever held twice."""
         return self._each(lambda part: part.new_empty(count, *part.shape[1:]))
 
-    def put(self, index: Tensor, rows: Rows) -> None:
+    def put(self, index: Tensor, rows: PointSamples) -> None:
         for mine, other in zip(self._parts, rows._parts, strict=True):
             mine[index] = other
 
     @property
     def _parts(self) -> list[Tensor]:
-        return [*vars(self.sight).values(), self.base, self.scale, self.target, self.mask]
+        return [*vars(self.features).values(), self.base, self.scale, self.target, self.mask]
 
-    def error(self, expert: nn.Module) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The sum of |error| with an expert's advice, or several's, and of how many values."""
-        advice = expert(self.sight)[..., 1:, :]
+    def error(self, residual: nn.Module) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The sum of |error| with an residual's advice, or several's, and of how many values."""
+        advice = residual(self.features)[..., 1:, :]
         forecast = self.base + self.scale * corrected(self.base, advice)
         error = torch.where(self.mask, forecast - self.target, 0.0).abs()
         return error.sum(), self.mask.sum().to(error.dtype)

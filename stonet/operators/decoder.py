@@ -28,7 +28,7 @@ Present = Bool[Tensor, "batch past node"] | None
 
 
 @dataclass(frozen=True)
-class Question:
+class DecoderInput:
     """The encoded past, and for which times the future is asked.
 
     Times decide which way a computation goes: `lag` and `lead` are in the host's memory, and are
@@ -41,7 +41,7 @@ class Question:
     lead: Float[Tensor, "rows future"]
     calendar: Float[Tensor, "batch future calendar"]
 
-    def at(self, columns: Int[Tensor, " chosen"]) -> Question:
+    def at(self, columns: Int[Tensor, " chosen"]) -> DecoderInput:
         """The same question for some of its times."""
         calendar = self.calendar[:, sent(columns, self.calendar.device)]
         return replace(self, lead=self.lead[:, columns], calendar=calendar)
@@ -85,7 +85,9 @@ class OperatorDecoder(nn.Module):
                 nn.init.zeros_(self.map.weight)  # starts as "nothing to correct"
                 nn.init.zeros_(self.map.bias)
 
-    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
+    def forward(
+        self, asked: DecoderInput, links: Links
+    ) -> Float[Tensor, "batch future query latent"]:
         lags = asked.lead[:, :, None] - asked.lag[:, None, :]
         branch = self.branch(asked.latent, asked.present, lags, links)
         trunk = self._trunk(asked.lead, asked.calendar, links.position)
@@ -127,7 +129,9 @@ class OdeDecoder(nn.Module):
         self.rate = nn.Linear(config.latent, config.latent)
 
     @in_float32
-    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
+    def forward(
+        self, asked: DecoderInput, links: Links
+    ) -> Float[Tensor, "batch future query latent"]:
         odeint = _odeint()
         state, known = _latest(asked.latent, asked.present)
         start = asked.lead.new_zeros(len(asked.lead), 1)  # at the issue time
@@ -191,7 +195,9 @@ class TermDecoders(nn.Module):
         super().__init__()
         self.decoders, self.horizon = nn.ModuleList(decoders), horizon
 
-    def forward(self, asked: Question, links: Links) -> Float[Tensor, "batch future query latent"]:
+    def forward(
+        self, asked: DecoderInput, links: Links
+    ) -> Float[Tensor, "batch future query latent"]:
         count, lead = len(self.decoders), asked.lead
         term = (torch.ceil(lead * count / self.horizon - 1e-4) - 1).clamp(0, count - 1)
         if len(lead) > 1:  # samples with times of their own: ask all, keep the right one

@@ -27,7 +27,7 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError, unknown_name
 from stonet.evaluation.metrics import Record
-from stonet.plotting.maps import AXES, Sheet
+from stonet.plotting.maps import AXES, MapProjection
 
 DPI = 150
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -56,7 +56,7 @@ def snapshots(
     error = guess - real  # (lead, node), NaN where either is
     scale = {"norm": _robust(real if np.isfinite(real).any() else guess), "cmap": "viridis"}
     mistake = {"norm": _symmetric(error), "cmap": "RdBu_r"}
-    sheet, (across, up) = Sheet.of(forecast.points), AXES[forecast.points.kind]
+    sheet, (across, up) = MapProjection.of(forecast.points), AXES[forecast.points.kind]
     width, height = sheet.panel()
     size = (2.1 + width * len(leads), 1.2 + height * 3 + (0.3 if title else 0.0))
     figure = Figure(figsize=size, dpi=DPI, layout="compressed")

@@ -23,7 +23,7 @@ AXES = {"plane": ("x", "y"), "sphere": ("longitude", "latitude")}
 
 
 @dataclass(frozen=True)
-class Sheet:
+class MapProjection:
     """The flat sheet a map is drawn on: the plane itself, or longitude by latitude.
 
     The sphere is cut in the middle of the widest range of longitudes without a point, so that no
@@ -36,7 +36,7 @@ class Sheet:
     box: tuple[float, float, float, float]  # west, east, south, north
 
     @staticmethod
-    def of(points: Points) -> Sheet:
+    def of(points: Points) -> MapProjection:
         west, whole = -180.0, False
         if points.kind == "sphere":
             around = np.unique(np.remainder(points.coordinates[:, 1], 360.0))
@@ -44,11 +44,11 @@ class Sheet:
             whole = bool(gaps.max() < 45.0)
             middle = float(around[gaps.argmax()] + gaps.max() / 2.0)
             west = -180.0 if whole else math.remainder(middle, 360.0)
-        x, y = Sheet(points.kind, west, whole, (0.0, 1.0, 0.0, 1.0)).place(points).T
+        x, y = MapProjection(points.kind, west, whole, (0.0, 1.0, 0.0, 1.0)).place(points).T
         margin = 0.03 * (float(max(np.ptp(x), np.ptp(y))) or 1.0)
         east_west = (-180.0, 180.0) if whole else (float(x.min()) - margin, float(x.max()) + margin)
         box = (*east_west, float(y.min()) - margin, float(y.max()) + margin)
-        return Sheet(points.kind, west, whole, box)
+        return MapProjection(points.kind, west, whole, box)
 
     @property
     def stretch(self) -> float:

@@ -15,7 +15,7 @@ from jaxtyping import Int64
 
 from stonet.data.durations import UNITS, parse_duration
 from stonet.data.field import Field
-from stonet.quality.statistics import Sample, Tally, Vitals, measure
+from stonet.quality.statistics import Sample, Statistics, ValueCounts, measure
 
 Level = Literal["error", "warning", "note", "ok"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note", "ok")  # the worst first
@@ -45,7 +45,7 @@ class Exam:
 
     field: Field
     sample: Sample
-    vitals: Vitals
+    statistics: Statistics
 
     @staticmethod
     def of(field: Field) -> Exam:
@@ -56,7 +56,7 @@ class Exam:
     @cached_property
     def missing(self) -> np.ndarray:
         """The share of values missing, of each point and channel."""
-        return 1.0 - self.vitals.count / len(self.field.times)
+        return 1.0 - self.statistics.count / len(self.field.times)
 
     def when(self, frame: int) -> str:
         return date(int(self.field.times[frame]), self.field.calendar)
@@ -172,14 +172,14 @@ def missing_values(exam: Exam) -> Iterator[Finding]:
 
 def _apart(exam: Exam) -> Finding | None:
     """Stations that report at times of their own, so that most frames are nearly empty."""
-    field, vitals = exam.field, exam.vitals
-    if len(field.points) < 4 or np.median(vitals.reporting) > 0.5:
+    field, statistics = exam.field, exam.statistics
+    if len(field.points) < 4 or np.median(statistics.reporting) > 0.5:
         return None
-    frames = vitals.count.max(1)
+    frames = statistics.count.max(1)
     lively = frames > 2
     if not lively.any() or np.median(frames[lively]) > len(field.times) / 2:
         return None
-    first, last = vitals.first.max(1)[lively], vitals.last.max(1)[lively]
+    first, last = statistics.first.max(1)[lively], statistics.last.max(1)[lively]
     own = (field.times[last] - field.times[first]) / np.maximum(frames[lively] - 1, 1)
     usual = int(np.median(own))
     if usual < GAP * field.step:
@@ -187,14 +187,14 @@ def _apart(exam: Exam) -> Finding | None:
     return Finding(
         "warning",
         f"Stations report at different times: half of the frames hold values of less than "
-        f"{np.median(vitals.reporting):.0%} of them, each reports about every {duration(usual)}.",
+        f"{np.median(statistics.reporting):.0%} of them, each reports about every {duration(usual)}.",
         advice=f"Bring them together: --set read.every={nice(usual)}",
     )
 
 
 def _never(exam: Exam) -> Iterator[Finding]:
     for c, channel in enumerate(exam.field.channels):
-        never = np.flatnonzero(exam.vitals.count[:, c] == 0)
+        never = np.flatnonzero(exam.statistics.count[:, c] == 0)
         if 0 < len(never) < len(exam.field.points):
             what = f"{plural(len(never), 'station')} never {verb(len(never), 'report')} {channel}."
             advice = "There it is forecast from what others report."
@@ -203,7 +203,7 @@ def _never(exam: Exam) -> Iterator[Finding]:
 
 def _silent(exam: Exam) -> Iterator[Finding]:
     """Stations that lack far more than others do, each by the worst of the channels it has."""
-    known = exam.vitals.count > 0
+    known = exam.statistics.count > 0
     usual = [np.median(exam.missing[k, c]) if k.any() else 1.0 for c, k in enumerate(known.T)]
     missing = np.where(known & (exam.missing > np.array(usual) + 0.1), exam.missing, 0.0)
     worst = missing.argmax(1)
@@ -216,7 +216,7 @@ def _silent(exam: Exam) -> Iterator[Finding]:
 
     def tell(n: int) -> str:
         c = int(worst[n])
-        length, end = int(exam.vitals.outage[n, c]), int(exam.vitals.outage_end[n, c])
+        length, end = int(exam.statistics.outage[n, c]), int(exam.statistics.outage_end[n, c])
         outage = f", silent {exam.between(end - length - 1, end)}" if length else ""
         return f"{share[n]:.0%} of {exam.field.channels[c]}{outage}"
 
@@ -232,16 +232,16 @@ def _silent(exam: Exam) -> Iterator[Finding]:
 
 def _late_or_early(exam: Exam) -> Iterator[Finding]:
     """Stations of which a channel begins well after the others, or ends well before."""
-    times, vitals = exam.field.times, exam.vitals
+    times, statistics = exam.field.times, exam.statistics
     if len(times) < 20:
         return
-    known = vitals.count > 0
-    late = np.where(known, times[vitals.first] - times[0], 0)
-    early = np.where(known, times[-1] - times[vitals.last], 0)
+    known = statistics.count > 0
+    late = np.where(known, times[statistics.first] - times[0], 0)
+    early = np.where(known, times[-1] - times[statistics.last], 0)
     slack = EDGE * float(times[-1] - times[0])
     kinds = (
-        ("starts late", "start late", late, vitals.first),
-        ("ends early", "end early", early, vitals.last),
+        ("starts late", "start late", late, statistics.first),
+        ("ends early", "end early", early, statistics.last),
     )
     for one, many, lack, frame in kinds:
         worst, length = lack.argmax(1), lack.max(1)
@@ -255,17 +255,19 @@ def _late_or_early(exam: Exam) -> Iterator[Finding]:
 
 def stuck_sensors(exam: Exam) -> Iterator[Finding]:
     """Sensors that never change, or repeat a value for longer than chance explains."""
-    vitals, frames = exam.vitals, len(exam.field.times)
+    statistics, frames = exam.statistics, len(exam.field.times)
     for c, channel in enumerate(exam.field.channels):
-        known = vitals.count[:, c] >= max(2, min(10, frames))
-        flat = known & (vitals.low[:, c] == vitals.high[:, c])
+        known = statistics.count[:, c] >= max(2, min(10, frames))
+        flat = known & (statistics.low[:, c] == statistics.high[:, c])
         if flat.any() and flat[known].all():
-            where = exam.value(float(vitals.low[flat, c][0]), c)
+            where = exam.value(float(statistics.low[flat, c][0]), c)
             text = f"{channel} never changes, at any station."
             yield Finding("warning", text, where, "Leave it out.")
             continue
-        idle = vitals.zeros[known, c].sum() > 0.5 * vitals.count[known, c].sum()  # such as rain
-        zero = vitals.low[:, c] == 0
+        idle = (
+            statistics.zeros[known, c].sum() > 0.5 * statistics.count[known, c].sum()
+        )  # such as rain
+        zero = statistics.low[:, c] == 0
         yield from _flat(exam, c, np.flatnonzero(flat & ~zero), "warning")
         yield from _flat(exam, c, np.flatnonzero(flat & zero), "note" if idle else "warning")
         yield from _long_runs(exam, c, channel, flat)
@@ -277,30 +279,30 @@ def _flat(exam: Exam, c: int, nodes: Int64[np.ndarray, " node"], level: Level) -
             level,
             f"{plural(len(nodes), 'station')} {verb(len(nodes), 'report')} one and the same "
             f"{exam.field.channels[c]} all the time.",
-            exam.names(nodes, lambda n: exam.value(float(exam.vitals.low[n, c]), c)),
+            exam.names(nodes, lambda n: exam.value(float(exam.statistics.low[n, c]), c)),
             "A broken sensor? Leave the station out.",
         )
 
 
 def _long_runs(exam: Exam, c: int, channel: str, flat: np.ndarray) -> Iterator[Finding]:
-    vitals = exam.vitals
-    chance = float(np.clip(vitals.repeats[c] / max(int(vitals.pairs[c]), 1), 1e-6, 0.99))
-    expected = np.log(max(int(vitals.pairs[c]), 2)) / -np.log(chance)  # the longest by chance
-    usual = float(np.median(vitals.stuck[:, c])) if len(flat) > 3 else 0.0
+    statistics = exam.statistics
+    chance = float(np.clip(statistics.repeats[c] / max(int(statistics.pairs[c]), 1), 1e-6, 0.99))
+    expected = np.log(max(int(statistics.pairs[c]), 2)) / -np.log(chance)  # the longest by chance
+    usual = float(np.median(statistics.stuck[:, c])) if len(flat) > 3 else 0.0
     threshold = max(LONG_RUN, 3 * expected, 4 * usual)
-    nodes = np.flatnonzero((vitals.stuck[:, c] >= threshold) & ~flat)
-    value = np.array([exam.field.values[vitals.stuck_end[n, c], n, c] for n in nodes])
+    nodes = np.flatnonzero((statistics.stuck[:, c] >= threshold) & ~flat)
+    value = np.array([exam.field.values[statistics.stuck_end[n, c], n, c] for n in nodes])
     # a bound that several stations reach, such as 100 % humidity, is no defect
-    ends = np.concatenate([vitals.low[:, c], vitals.high[:, c]])
+    ends = np.concatenate([statistics.low[:, c], statistics.high[:, c]])
     natural = np.array([(ends == v).sum() >= 3 for v in value], dtype=bool)
     nodes = nodes[~natural]
     if len(nodes):
-        order = nodes[np.argsort(-vitals.stuck[nodes, c], kind="stable")]
+        order = nodes[np.argsort(-statistics.stuck[nodes, c], kind="stable")]
 
         def tell(n: int) -> str:
-            end = int(vitals.stuck_end[n, c])
+            end = int(statistics.stuck_end[n, c])
             stuck = exam.value(float(exam.field.values[end, n, c]), c)
-            return f"{stuck}, {exam.between(end - int(vitals.stuck[n, c]), end)}"
+            return f"{stuck}, {exam.between(end - int(statistics.stuck[n, c]), end)}"
 
         yield Finding(
             "warning",
@@ -313,8 +315,8 @@ def _long_runs(exam: Exam, c: int, channel: str, flat: np.ndarray) -> Iterator[F
 
 def strange_values(exam: Exam) -> Iterator[Finding]:
     """Numbers that mean "missing", and values far from all others of their station."""
-    vitals, field = exam.vitals, exam.field
-    for (c, value), mark in sorted(vitals.marks.items()):
+    statistics, field = exam.statistics, exam.field
+    for (c, value), mark in sorted(statistics.marks.items()):
         if mark.count > 1:
             yield Finding(
                 "warning",
@@ -325,15 +327,15 @@ def strange_values(exam: Exam) -> Iterator[Finding]:
                 f"If so: --set read.missing={value:g}",
             )
     for c in range(len(field.channels)):
-        found = {n: tally for (n, k), tally in vitals.outliers.items() if k == c}
-        for (k, _), mark in vitals.marks.items():
+        found = {n: tally for (n, k), tally in statistics.outliers.items() if k == c}
+        for (k, _), mark in statistics.marks.items():
             if k == c and mark.count == 1:
                 found.setdefault(mark.node, mark)
         if found:
             yield _outliers(exam, c, found)
 
 
-def _outliers(exam: Exam, c: int, found: dict[int, Tally]) -> Finding:
+def _outliers(exam: Exam, c: int, found: dict[int, ValueCounts]) -> Finding:
     total = sum(tally.count for tally in found.values())
     low, high = (exam.value(float(end[c]), c) for end in (exam.sample.low, exam.sample.high))
     return Finding(

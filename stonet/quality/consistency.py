@@ -96,16 +96,16 @@ def _wrong_unit(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Itera
 
 
 def _impossible(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Iterator[Finding]:
-    vitals, high = exam.vitals, float(exam.sample.high[c])
-    known = vitals.count[:, c] > 0
+    statistics, high = exam.statistics, float(exam.sample.high[c])
+    known = statistics.count[:, c] > 0
     size = max(abs(high), abs(float(exam.sample.low[c])))
     low_limit = -NEVER_NEGATIVE[kind] * size if kind in NEVER_NEGATIVE else -np.inf
-    marked = [value for (channel_, value) in vitals.marks if channel_ == c]
+    marked = [value for (channel_, value) in statistics.marks if channel_ == c]
     below = np.flatnonzero(
-        known & (vitals.low[:, c] < low_limit) & ~np.isin(vitals.low[:, c], marked)
+        known & (statistics.low[:, c] < low_limit) & ~np.isin(statistics.low[:, c], marked)
     )
     if len(below):
-        worst = below[np.argsort(vitals.low[below, c], kind="stable")]
+        worst = below[np.argsort(statistics.low[below, c], kind="stable")]
         yield Finding(
             "warning",
             f"{channel} is negative at {plural(len(below), 'station')}; {kind} never is.",
@@ -114,9 +114,11 @@ def _impossible(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Itera
         )
     if kind != "humidity" or not (unit == "%" or high > 1.5):
         return
-    above = np.flatnonzero(known & (vitals.high[:, c] > 105) & ~np.isin(vitals.high[:, c], marked))
+    above = np.flatnonzero(
+        known & (statistics.high[:, c] > 105) & ~np.isin(statistics.high[:, c], marked)
+    )
     if len(above):
-        worst = above[np.argsort(-vitals.high[above, c], kind="stable")]
+        worst = above[np.argsort(-statistics.high[above, c], kind="stable")]
         yield Finding(
             "warning",
             f"{channel} is above 100 % at {plural(len(above), 'station')}.",
@@ -126,12 +128,14 @@ def _impossible(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Itera
 
 
 def _extreme(exam: Exam, node: int, c: int, low: bool) -> str:
-    vitals = exam.vitals
-    value, at = (vitals.low, vitals.low_at) if low else (vitals.high, vitals.high_at)
+    statistics = exam.statistics
+    value, at = (
+        (statistics.low, statistics.low_at) if low else (statistics.high, statistics.high_at)
+    )
     return f"{exam.value(float(value[node, c]), c)} at {exam.when(int(at[node, c]))}"
 
 
-def unlike_neighbours(exam: Exam) -> Iterator[Finding]:
+def buddy_check(exam: Exam) -> Iterator[Finding]:
     """Stations whose usual value is another unit's, or far from what their neighbours report."""
     points = exam.field.points
     if len(points) <= NEIGHBOURS:

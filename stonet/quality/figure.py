@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from stonet.data.cf import NANOSECONDS
 from stonet.errors import DataError
 from stonet.plotting.figures import DPI, PALETTE
-from stonet.plotting.maps import AXES, Sheet
+from stonet.plotting.maps import AXES, MapProjection
 from stonet.quality.checks import Exam
 from stonet.quality.report import Report
 
@@ -26,7 +26,7 @@ LOOK: dict[str, Any] = {"cmap": "viridis", "norm": Normalize(0.0, 1.0)}
 LABEL = "share of values observed"
 
 
-def checkup(report: Report, title: str = "") -> Figure:
+def quality_figure(report: Report, title: str = "") -> Figure:
     """A map and a strip of availability, the graph's degrees, and the values of each channel."""
     if report.exam is None:
         raise DataError("The data could not be read, so there is nothing to draw.")
@@ -57,9 +57,9 @@ def _title(exam: Exam) -> str:
 
 def _map(axes: Axes, exam: Exam) -> None:
     points = exam.field.points
-    share = exam.vitals.present.mean(0)
+    share = exam.statistics.present.mean(0)
     order = np.argsort(-share, kind="stable")  # gaps are drawn last: they must be seen
-    sheet = Sheet.of(points)
+    sheet = MapProjection.of(points)
     x, y = sheet.place(points)[order].T
     size = float(np.clip(6_000 / len(points), 0.4, 45))
     edge = 0.3 if len(points) < 1_000 else 0.0
@@ -74,7 +74,7 @@ def _map(axes: Axes, exam: Exam) -> None:
 
 def _strip(axes: Axes, exam: Exam) -> None:
     """Stations from the fullest record to the emptiest, over time."""
-    present, calendar = exam.vitals.present, exam.field.calendar
+    present, calendar = exam.statistics.present, exam.field.calendar
     order = np.argsort(-present.mean(0), kind="stable")
     rows = shared_rows(present[:, order].T)
     ends = exam.field.times[[0, -1]]

@@ -19,7 +19,7 @@ from stonet.config import Config, GraphConfig, ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import resolve_clock
+from stonet.data.time_spec import resolve_time_spec
 from stonet.data.windows import PARTS, cut, split
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, radius_for_degree
@@ -38,7 +38,7 @@ from stonet.quality.checks import (
     stuck_sensors,
     verb,
 )
-from stonet.quality.consistency import kilometres, places, units, unlike_neighbours
+from stonet.quality.consistency import buddy_check, kilometres, places, units
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,7 +71,7 @@ class Report:
         return {"findings": [asdict(finding) for finding in self.findings], "facts": self.facts}
 
 
-def examine(source: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
+def check(source: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
     """Read the source as `stonet.read` would, and report everything worth knowing.
 
     Args:
@@ -85,7 +85,7 @@ def examine(source: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: 
     exam = Exam.of(field)
     degree, radius = _neighbourhood(field.points)
     rules = (regular_times, missing_values, stuck_sensors, strange_values, units)
-    for rule in (*rules, unlike_neighbours, places):
+    for rule in (*rules, buddy_check, places):
         findings += rule(exam)
     findings += _graph(exam, degree, radius)
     windows, told = _training(field)
@@ -152,32 +152,32 @@ def _training(field: Field) -> tuple[dict[str, int], list[Finding]]:
         return {}, []  # has been said
     config, dataset = Config(), Dataset((field,))
     try:
-        clock = resolve_clock(dataset, config)
-        parts = split(dataset, clock, config.data.split)
+        time_spec = resolve_time_spec(dataset, config)
+        parts = split(dataset, time_spec, config.data.split)
         scaler = Scaler.identity(len(field.channels))
-        windows = {part: len(cut(parts[part], scaler, clock)) for part in PARTS}
+        windows = {part: len(cut(parts[part], scaler, time_spec)) for part in PARTS}
     except DataError as error:
         return {}, [Finding("error", f"Too little to train on. {error}")]
     told = ", ".join(f"{count} to {part}" for part, count in windows.items())
     told = told.replace("to validation", "to validate")
-    lengths = f"{duration(clock.past * clock.step)} in, {duration(clock.horizon * clock.step)} out"
+    lengths = f"{duration(time_spec.past * time_spec.step)} in, {duration(time_spec.horizon * time_spec.step)} out"
     level: Level = "note" if windows["train"] < 200 else "ok"
-    what = f"Windows of {clock.past} + {clock.horizon} frames ({lengths}): {told}."
+    what = f"Windows of {time_spec.past} + {time_spec.horizon} frames ({lengths}): {told}."
     few = "Few: expect little more than the linear base. Give a longer series."
     return windows, [Finding(level, what, advice=few if level == "note" else "")]
 
 
 def _facts(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> dict[str, Any]:
-    field, vitals, sample = exam.field, exam.vitals, exam.sample
+    field, statistics, sample = exam.field, exam.statistics, exam.sample
     low, high = field.points.coordinates.min(0), field.points.coordinates.max(0)
     axes = field.points.geometry.axes
     channels = {
         name: {
             "unit": unit,
             "missing_share": float(exam.missing[:, c].mean()),
-            "min": _number(vitals.low[:, c].min()),
+            "min": _number(statistics.low[:, c].min()),
             "median": _number(sample.median[c]),
-            "max": _number(vitals.high[:, c].max()),
+            "max": _number(statistics.high[:, c].max()),
         }
         for c, (name, unit) in enumerate(field.quantity)
     }
@@ -204,7 +204,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def doctor_table(report: Report) -> Table:
+def findings_table(report: Report) -> Table:
     """The findings for people, the worst first."""
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""Vitals: what one pass over a field's frames tells of every point and channel.
+"""Statistics: what one pass over a field's frames tells of every point and channel.
 
 Frames are taken by the block, so a field on disk that is larger than memory is no trouble. What
 needs an order (medians, quantiles) comes from a random sample of whole frames.
@@ -69,7 +69,7 @@ class Sample:
 
 
 @dataclass
-class Tally:
+class ValueCounts:
     """Values of one kind: how many, and the foremost of them."""
 
     count: int
@@ -79,13 +79,13 @@ class Tally:
     rank: float  # how foremost it is
     nodes: set[int]
 
-    def joined(self, other: Tally) -> Tally:
+    def joined(self, other: ValueCounts) -> ValueCounts:
         first = self if self.rank >= other.rank else other
         return replace(first, count=self.count + other.count, nodes=self.nodes | other.nodes)
 
 
 @dataclass
-class Vitals:
+class Statistics:
     """Counts and extremes; frames are positions in the field's times, -1 where there is none."""
 
     count: Int64[np.ndarray, "node channel"]  # of values
@@ -104,27 +104,33 @@ class Vitals:
     pairs: Int64[np.ndarray, " channel"]  # values other than 0 with one before
     present: Float32[np.ndarray, "bin node"]  # share of values observed, over time
     reporting: Float32[np.ndarray, " time"]  # share of points that have any value in a frame
-    outliers: dict[tuple[int, int], Tally] = field(default_factory=dict)  # by node and channel
-    marks: dict[tuple[int, float], Tally] = field(default_factory=dict)  # by channel and value
+    outliers: dict[tuple[int, int], ValueCounts] = field(
+        default_factory=dict
+    )  # by node and channel
+    marks: dict[tuple[int, float], ValueCounts] = field(
+        default_factory=dict
+    )  # by channel and value
 
 
-def measure(source: Field, sample: Sample) -> Vitals:
+def measure(source: Field, sample: Sample) -> Statistics:
     """One pass over all frames."""
-    vitals, bins = _blank(source)
+    statistics, bins = _blank(source)
     limits = [m.astype(np.float32) for m in _limits(sample)]
     carry = _Carry.blank(source.values[0].size)
     for start, values, mask in _blocks(source):
-        _count(vitals, start, values, mask)
-        _runs(vitals, start, values, mask, carry)
+        _count(statistics, start, values, mask)
+        _runs(statistics, start, values, mask, carry)
         part = slice(start, start + len(values))
-        vitals.reporting[part] = mask.any(-1).mean(1)
+        statistics.reporting[part] = mask.any(-1).mean(1)
         here, begin = np.unique(bins[part], return_index=True)
-        vitals.present[here] += np.add.reduceat(mask.mean(-1, dtype=np.float32), begin, axis=0)
+        statistics.present[here] += np.add.reduceat(mask.mean(-1, dtype=np.float32), begin, axis=0)
         odd = mask & ((values < limits[0]) | (values > limits[1]))
         if odd.any():
-            _look_at(vitals, start, values, np.argwhere(odd), sample)
-    vitals.present /= np.bincount(bins, minlength=len(vitals.present))[:, None].astype(np.float32)
-    return vitals
+            _look_at(statistics, start, values, np.argwhere(odd), sample)
+    statistics.present /= np.bincount(bins, minlength=len(statistics.present))[:, None].astype(
+        np.float32
+    )
+    return statistics
 
 
 def quantile(values: np.ndarray, share: float) -> Float64[np.ndarray, "..."]:
@@ -147,7 +153,7 @@ def _limits(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     return sample.median - below, sample.median + above
 
 
-def _blank(source: Field) -> tuple[Vitals, Int64[np.ndarray, " time"]]:
+def _blank(source: Field) -> tuple[Statistics, Int64[np.ndarray, " time"]]:
     shape, frames = source.values.shape[1:], len(source.times)
     count = min(STRIP, frames, max(50, 2**23 // shape[0]))
     bins = np.arange(frames) * count // frames
@@ -155,7 +161,7 @@ def _blank(source: Field) -> tuple[Vitals, Int64[np.ndarray, " time"]]:
     def whole(fill: int) -> np.ndarray:
         return np.full(shape, fill, dtype=np.int64)
 
-    blank = Vitals(
+    blank = Statistics(
         count=whole(0), zeros=whole(0), first=whole(-1), last=whole(-1),
         low=np.full(shape, np.inf, np.float32), high=np.full(shape, -np.inf, np.float32),
         low_at=whole(-1), high_at=whole(-1), outage=whole(0), outage_end=whole(-1),
@@ -177,21 +183,23 @@ def _blocks(
         yield start, np.asarray(source.values[part]), np.asarray(source.observed[part])
 
 
-def _count(vitals: Vitals, start: int, values: np.ndarray, mask: np.ndarray) -> None:
+def _count(statistics: Statistics, start: int, values: np.ndarray, mask: np.ndarray) -> None:
     any_, length = mask.any(0), len(mask)
-    vitals.count += mask.sum(0)
-    vitals.zeros += (mask & (values == 0)).sum(0)
-    vitals.first = np.where((vitals.first < 0) & any_, start + mask.argmax(0), vitals.first)
-    vitals.last = np.where(any_, start + length - 1 - mask[::-1].argmax(0), vitals.last)
+    statistics.count += mask.sum(0)
+    statistics.zeros += (mask & (values == 0)).sum(0)
+    statistics.first = np.where(
+        (statistics.first < 0) & any_, start + mask.argmax(0), statistics.first
+    )
+    statistics.last = np.where(any_, start + length - 1 - mask[::-1].argmax(0), statistics.last)
     for name, sign in (("low", 1), ("high", -1)):
         signed = np.where(mask, sign * values, np.float32("inf"))
         at = signed.argmin(0)
         found = sign * np.take_along_axis(signed, at[None], 0)[0]
-        known = getattr(vitals, name)
+        known = getattr(statistics, name)
         better = any_ & (sign * found < sign * known)
-        setattr(vitals, name, np.where(better, found, known).astype(np.float32))
+        setattr(statistics, name, np.where(better, found, known).astype(np.float32))
         where = f"{name}_at"
-        setattr(vitals, where, np.where(better, start + at, getattr(vitals, where)))
+        setattr(statistics, where, np.where(better, start + at, getattr(statistics, where)))
 
 
 @dataclass
@@ -209,7 +217,9 @@ class _Carry:
         return _Carry(np.zeros(cells, np.float32), np.zeros(cells, bool), never, never)
 
 
-def _runs(vitals: Vitals, start: int, values: np.ndarray, mask: np.ndarray, carry: _Carry) -> None:
+def _runs(
+    statistics: Statistics, start: int, values: np.ndarray, mask: np.ndarray, carry: _Carry
+) -> None:
     """The longest outages and the longest runs of one value, across blocks."""
     shape = values.shape
     x, seen = values.reshape(shape[0], -1), mask.reshape(shape[0], -1)
@@ -222,10 +232,10 @@ def _runs(vitals: Vitals, start: int, values: np.ndarray, mask: np.ndarray, carr
     pair = seen & had & (x != 0)
     same = pair & (x == before)
     change = _latest(np.where(same, np.int32(-1), frame), carry.change)
-    _keep_longest(vitals, "outage", gap, start, shape)
-    _keep_longest(vitals, "stuck", frame - change, start, shape)
-    vitals.repeats += same.reshape(shape).sum((0, 1))
-    vitals.pairs += pair.reshape(shape).sum((0, 1))
+    _keep_longest(statistics, "outage", gap, start, shape)
+    _keep_longest(statistics, "stuck", frame - change, start, shape)
+    statistics.repeats += same.reshape(shape).sum((0, 1))
+    statistics.pairs += pair.reshape(shape).sum((0, 1))
     carry.value, carry.mask, carry.seen, carry.change = x[-1], seen[-1], latest[-1], change[-1]
 
 
@@ -235,18 +245,20 @@ def _latest(frames: np.ndarray, before: np.ndarray) -> Int32[np.ndarray, "time c
 
 
 def _keep_longest(
-    vitals: Vitals, name: str, lengths: np.ndarray, start: int, shape: tuple[int, ...]
+    statistics: Statistics, name: str, lengths: np.ndarray, start: int, shape: tuple[int, ...]
 ) -> None:
     at = lengths.argmax(0)
     found = np.take_along_axis(lengths, at[None], 0)[0].astype(np.int64).reshape(shape[1:])
-    known, end = getattr(vitals, name), f"{name}_end"
+    known, end = getattr(statistics, name), f"{name}_end"
     longer = found > known
-    setattr(vitals, name, np.where(longer, found, known))
-    setattr(vitals, end, np.where(longer, start + at.reshape(shape[1:]), getattr(vitals, end)))
+    setattr(statistics, name, np.where(longer, found, known))
+    setattr(
+        statistics, end, np.where(longer, start + at.reshape(shape[1:]), getattr(statistics, end))
+    )
 
 
 def _look_at(
-    vitals: Vitals, start: int, values: np.ndarray, cells: np.ndarray, sample: Sample
+    statistics: Statistics, start: int, values: np.ndarray, cells: np.ndarray, sample: Sample
 ) -> None:
     """Sort odd values into marks for "missing", outliers, and what is merely odd."""
     t, n, c = cells.T
@@ -257,12 +269,12 @@ def _look_at(
     away = value - sample.point_median[n, c]
     far = (away > np.maximum(own, above[c])) | (-away > np.maximum(own, below[c]))
     cells = np.stack([start + t, n, c], axis=1)
-    _tally(vitals.marks, (c, value), -(start + t), mark, cells, value)
-    _tally(vitals.outliers, (n, c), np.abs(away), far & ~mark, cells, value)
+    _tally(statistics.marks, (c, value), -(start + t), mark, cells, value)
+    _tally(statistics.outliers, (n, c), np.abs(away), far & ~mark, cells, value)
 
 
 def _tally(
-    tallies: dict[Any, Tally],
+    tallies: dict[Any, ValueCounts],
     key: tuple[np.ndarray, np.ndarray],
     rank: np.ndarray,
     chosen: np.ndarray,
@@ -281,6 +293,8 @@ def _tally(
         first = order[begin]
         frame, node, _ = cells[first].tolist()
         nodes = set(np.unique(cells[order[begin:end], 1]).tolist())
-        found = Tally(int(end - begin), frame, node, float(value[first]), float(rank[first]), nodes)
+        found = ValueCounts(
+            int(end - begin), frame, node, float(value[first]), float(rank[first]), nodes
+        )
         name = key[0][first].item(), key[1][first].item()
         tallies[name] = tallies[name].joined(found) if name in tallies else found

@@ -18,9 +18,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from stonet.config import TrainConfig
-from stonet.data.windows import Batch, Windows
-from stonet.models.forecaster import Lesson, Tile
+from stonet.config import Config
+from stonet.data.batch import Batch
+from stonet.data.windows import Windows
+from stonet.models.forecaster import Supervision, Tile
 from stonet.system import distributed, threads
 from stonet.system.devices import sent
 from stonet.training.tiles import Tiles
@@ -30,31 +31,32 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Portion:
+class MicroBatch:
     """Some windows of a step, and what is to be learned from them."""
 
     batch: Batch
-    lesson: Lesson
+    supervision: Supervision
 
 
 @dataclass(frozen=True)
-class Meal:
-    """All that a step needs, on the device where it is taken: a portion for each hand."""
+class StepBatch:
+    """All that a step needs, on the device where it is taken: a micro-batch for each thread."""
 
-    portions: tuple[Portion, ...]
+    micro_batches: tuple[MicroBatch, ...]
     tile: Tile
 
 
-class Feed:
-    """Makes the meal of any step."""
+class BatchLoader:
+    """Prepares the batch of any step: a pure function of (seed, epoch, step)."""
 
     def __init__(
-        self, windows: Windows, tiles: Tiles, config: TrainConfig, device: torch.device
+        self, windows: Windows, tiles: Tiles, config: Config, device: torch.device
     ) -> None:
-        self.windows, self.tiles, self.config, self.device = windows, tiles, config, device
-        whole = windows.batches(config.batch, config.run or 1) * len(tiles)
+        self.windows, self.tiles, self.device = windows, tiles, device
+        self.config, self.hidden = config.train, config.augmentation.hidden_sensors or 0.0
+        whole = windows.batches(self.config.batch, self.config.consecutive or 1) * len(tiles)
         self.whole = whole  # steps that see every window on every tile
-        self.per_epoch = min(config.steps or whole, whole)
+        self.per_epoch = min(self.config.steps or whole, whole)
         self.plan = lru_cache(2)(self._plan)  # an epoch's, while it lasts
 
     def choice(self, step: int) -> tuple[int, Int64[np.ndarray, " batch"]]:
@@ -67,7 +69,7 @@ class Feed:
     def _plan(self, epoch: int) -> tuple[list[tuple[int, int]], list[Int64[np.ndarray, " batch"]]]:
         """Every pair (tile, batch) once. Each tile is visited for a few batches in a row."""
         config, tiles = self.config, len(self.tiles)
-        order = self.windows.order(config.batch, config.run or 1, config.seed, epoch)
+        order = self.windows.order(config.batch, config.consecutive or 1, config.seed, epoch)
         draw = np.random.default_rng((config.seed, epoch, tiles))
         pairs = [
             (int(tile), batch)
@@ -77,23 +79,25 @@ class Feed:
         ]
         return pairs, order
 
-    def meal(self, step: int) -> Meal:
+    def step_batch(self, step: int) -> StepBatch:
         """This process's share of the step."""
         number, chosen = self.choice(step)
         mine = np.array_split(chosen, distributed.size())[distributed.rank()]
         tile = self.tiles[number]
         shares = whole_runs(mine, threads.count(self.device))
-        return Meal(tuple(self._portion(step, share, tile) for share in shares), tile)
+        return StepBatch(tuple(self._micro_batch(step, share, tile) for share in shares), tile)
 
-    def _portion(self, step: int, chosen: Int64[np.ndarray, " batch"], tile: Tile) -> Portion:
+    def _micro_batch(
+        self, step: int, chosen: Int64[np.ndarray, " batch"], tile: Tile
+    ) -> MicroBatch:
         config, key = self.config, (self.config.seed, step)
         batch, target, mask = on_tile(self.windows, chosen, tile)
         count = len(self.tiles.nodes)
-        batch = hide_sensors(batch, config.outage or 0.0, key, tile.nodes, count)
-        coins = _uniform(target.shape[1], key)
+        batch = hide_sensors(batch, self.hidden, key, tile.nodes, count)
+        draws = _uniform(target.shape[1], key)
         progress = step / max(self.per_epoch * config.epochs, 1)
         target, mask = sent(target, self.device), sent(mask, self.device)
-        return Portion(batch.to(self.device), Lesson(target, mask, progress, coins))
+        return MicroBatch(batch.to(self.device), Supervision(target, mask, progress, draws))
 
 
 def whole_runs(
@@ -116,15 +120,15 @@ def on_tile(
 
 
 @contextmanager
-def ahead(make: Callable[[int], T], last: int) -> Iterator[Callable[[int], T]]:
+def prefetch(make: Callable[[int], T], last: int) -> Iterator[Callable[[int], T]]:
     """`make`, called by a thread for step n + 1 while step n is taken."""
     ready: dict[int, Future[T]] = {}
-    with ThreadPoolExecutor(1, "stonet-feed") as thread:
+    with ThreadPoolExecutor(1, "stonet-loader") as thread:
 
         def take(step: int) -> T:
-            meal = ready.pop(step, None) or thread.submit(make, step)
+            step_batch = ready.pop(step, None) or thread.submit(make, step)
             ready.clear()
-            result = meal.result()
+            result = step_batch.result()
             if step + 1 < last:
                 ready[step + 1] = thread.submit(make, step + 1)
             return result

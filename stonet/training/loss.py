@@ -9,7 +9,7 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-from stonet.data.windows import Batch
+from stonet.data.batch import Batch
 from stonet.models.forecaster import Output, masked_mae
 
 Sums = tuple[Float[Tensor, " term"], Float[Tensor, " term"]]  # of errors, of how many there are

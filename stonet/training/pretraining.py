@@ -1,4 +1,4 @@
-"""The experts' schooling: many windows, few points each, before the network learns whole frames."""
+"""The residuals' schooling: many windows, few points each, before the network learns whole frames."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jaxtyping import Int64
 
 from stonet.data.geometry import Points, curve_order
 from stonet.data.windows import Windows
-from stonet.models.residual_mlp import Expert, Experts, Guise, Rows
+from stonet.models.residual_mlp import Augmentation, PointSamples, ResidualEnsemble, ResidualMLP
 from stonet.system.progress import tell
 
 FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
 WINDOWS, AT_ONCE = 256, 4096  # read together, and rows that they give; some points of each
-STRANGE = 0.3  # share of the rows that are shown with the portrait that neighbours suggest
+STRANGE = 0.3  # share of the rows that are shown with the site that neighbours suggest
 TORN, MOST_GAPS = 6, 0.5  # every so many groups of rows have gaps; up to that share
 CLEARLY = 0.995  # of the base's error: what counts as less
 CALM = 1.02  # of the least error: in the end, when steps are small, chance has less of a say
@@ -31,17 +31,18 @@ LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 3e-3, 1e-4, 30
 
 
-# Rows of some windows at some of the nodes, in a guise.
+# PointSamples of some windows at some of the nodes, in a augmentation.
 Show = Callable[
-    [Windows, Int64[np.ndarray, " window"], Points, Int64[np.ndarray, " point"], Guise], Rows
+    [Windows, Int64[np.ndarray, " window"], Points, Int64[np.ndarray, " point"], Augmentation],
+    PointSamples,
 ]
 
 
-class School:
-    """Rows of the training windows, from which the experts learn, as many as the steps ask for.
+class PointPretrainer:
+    """PointSamples of the training windows, from which the residuals learn, as many as the steps ask for.
 
     Args:
-        experts: who learn, one after another.
+        residuals: who learn, one after another.
         show: makes rows.
         windows: for training.
         nodes: the points that these are at.
@@ -53,7 +54,7 @@ class School:
 
     def __init__(
         self,
-        experts: Experts,
+        residuals: ResidualEnsemble,
         show: Show,
         windows: Windows,
         nodes: Points,
@@ -62,7 +63,7 @@ class School:
         steps: int,
         left: float,
     ) -> None:
-        self.experts, self.show, self.nodes, self.seed = experts, show, nodes, seed
+        self.residuals, self.show, self.nodes, self.seed = residuals, show, nodes, seed
         self.outage = outage
         self.order = curve_order(nodes)  # points beside each other share their neighbours
         self.dropped = DROPPED * min(1.0, left / NOISY)
@@ -76,10 +77,10 @@ class School:
         self.steps = min(steps, self.limit)
 
     @property
-    def members(self) -> list[Expert]:
-        return [member for member in self.experts.members if isinstance(member, Expert)]
+    def members(self) -> list[ResidualMLP]:
+        return [member for member in self.residuals.members if isinstance(member, ResidualMLP)]
 
-    def lesson(self, step: int, member: int = 0) -> Rows:
+    def batch(self, step: int, member: int = 0) -> PointSamples:
         """The rows of a step, some of what they show dropped so that none is relied on."""
         count = max(1, len(self.rows) // LESSON - 1)  # lessons of a pass, which begins anywhere
         spare = max(0, len(self.rows) - count * LESSON)
@@ -87,52 +88,54 @@ class School:
         first = int(np.random.default_rng((*key, step // count)).integers(spare + 1))
         start = first + (step + member) % count * LESSON
         rows = self.rows.part(slice(start, start + LESSON))  # a view: they lie there in disorder
-        draw, white = np.random.default_rng((*key, step, 1)), rows.sight.white
+        draw, white = np.random.default_rng((*key, step, 1)), rows.features.white
         kept = torch.from_numpy(draw.random(white.shape, dtype=np.float32) >= self.dropped)
-        return replace(rows, sight=replace(rows.sight, white=white * kept / (1 - self.dropped)))
+        return replace(
+            rows, features=replace(rows.features, white=white * kept / (1 - self.dropped))
+        )
 
-    def teach(self, judges: Windows) -> None:
-        """Each expert by itself, judged by the same rows."""
-        tests = self._rows(judges, TEST_ROWS)
-        far = self._rows(judges, TEST_ROWS // 4, silent=True) if self.outage else None
+    def fit(self, validation: Windows) -> None:
+        """Each residual by itself, judged by the same rows."""
+        tests = self._rows(validation, TEST_ROWS)
+        far = self._rows(validation, TEST_ROWS // 4, silent=True) if self.outage else None
         for number, member in enumerate(self.members):
-            self._teach(number, member, tests)
+            self._fit_member(number, member, tests)
             if self.steps:
                 _judge_far(member, far)
 
-    def _teach(self, number: int, expert: Expert, tests: Rows) -> None:
-        """Leaves the expert as it is in the end, or as it was when it erred far less on the tests.
+    def _fit_member(self, number: int, residual: ResidualMLP, tests: PointSamples) -> None:
+        """Leaves the residual as it is in the end, or as it was when it erred far less on the tests.
 
         If that is not clearly less than the base alone errs, it stays as it came: without advice.
         """
         steps, total_steps = self.steps, self.steps * len(self.members)
-        expert.requires_grad_(True)
-        optimiser = torch.optim.AdamW(expert.parameters(), lr=LR, weight_decay=DECAY, fused=True)
-        enough = best = error = CLEARLY * _error(tests, expert)
-        kept = copy.deepcopy(expert.state_dict())
+        residual.requires_grad_(True)
+        optimiser = torch.optim.AdamW(residual.parameters(), lr=LR, weight_decay=DECAY, fused=True)
+        enough = best = error = CLEARLY * _error(tests, residual)
+        kept = copy.deepcopy(residual.state_dict())
         for step in range(steps):
             tell(number * steps + step, total_steps)
             for group in optimiser.param_groups:
                 warm = min(1.0, (step + 1) / WARMUP)
                 group["lr"] = LR * warm * (0.01 + 0.495 * (1 + math.cos(math.pi * step / steps)))
-            total, count = self.lesson(step, number).error(expert)
+            total, count = self.batch(step, number).error(residual)
             optimiser.zero_grad(set_to_none=True)
             (total / count.clamp(min=1)).backward()
             optimiser.step()
             if (step + 1) % max(1, steps // LOOKS) == 0 or step + 1 == steps:
-                error = _error(tests, expert)
+                error = _error(tests, residual)
                 if error < best:
-                    best, kept = error, copy.deepcopy(expert.state_dict())
-        expert.requires_grad_(False)
+                    best, kept = error, copy.deepcopy(residual.state_dict())
+        residual.requires_grad_(False)
         if not error < min(enough, CALM * best):
-            expert.load_state_dict(kept)
+            residual.load_state_dict(kept)
 
     def _rows(
         self, windows: Windows, most: int, silent: bool = False, learned: bool = False
-    ) -> Rows:
+    ) -> PointSamples:
         """Groups of windows at a few points; all as if at new places without a past, if wanted.
 
-        Those that are learned from: some groups with gaps, some points strange.
+        Those that are learned from: some groups with gaps, some points as_unseen.
 
         In disorder: a lesson is to be of many groups.
         """
@@ -143,17 +146,21 @@ class School:
         groups, start = math.ceil(rows / (count * few)), draw.integers(len(pool))
         hop = max(few, len(pool) // groups)  # few groups of many points are spread over them all
         order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
-        result: Rows | None = None
+        result: PointSamples | None = None
         for number in range(groups):
             tell(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = pool[(start + hop * number + np.arange(few)) % len(pool)]
-            strange = draw.random((count, few)) < (STRANGE if learned else silent)
+            as_unseen = draw.random((count, few)) < (STRANGE if learned else silent)
             has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
             alone = torch.full((count, few), silent)
             part = self.show(
-                windows, chosen, self.nodes, points, Guise(alone, torch.from_numpy(strange), gaps)
+                windows,
+                chosen,
+                self.nodes,
+                points,
+                Augmentation(alone, torch.from_numpy(as_unseen), gaps),
             )
             result = part.room(groups * len(part)) if result is None else result
             result.put(order[number], part)
@@ -161,16 +168,16 @@ class School:
         return result
 
 
-def _judge_far(expert: Expert, tests: Rows | None) -> None:
+def _judge_far(residual: ResidualMLP, tests: PointSamples | None) -> None:
     """No advice without a past, unless it helps: they learned from points that have one."""
-    share = expert.far_share.zero_()
+    share = residual.far_share.zero_()
     if tests is not None:
-        silent = _error(tests, expert)
+        silent = _error(tests, residual)
         share.fill_(1.0)
-        share.fill_(float(_error(tests, expert) < CLEARLY * silent))
+        share.fill_(float(_error(tests, residual) < CLEARLY * silent))
 
 
 @torch.no_grad()
-def _error(rows: Rows, expert: Expert) -> float:
-    total, count = rows.error(expert)
+def _error(rows: PointSamples, residual: ResidualMLP) -> float:
+    total, count = rows.error(residual)
     return float(total / count.clamp(min=1))

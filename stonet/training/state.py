@@ -32,7 +32,7 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)  # step, train, validation
 
 
-def freeze(
+def serialise(
     state: State,
     model: nn.Module,
     best: Weights,
@@ -48,13 +48,13 @@ def freeze(
     return pack(tensors, {"state": asdict(state), "alike": dict(alike)})
 
 
-def thaw(
+def restore(
     data: bytes, model: nn.Module, optimiser: Optimizer | None, alike: Mapping[str, Any]
 ) -> tuple[State, Weights]:
     """Bring model and optimiser back to a frozen state; return it, and the best weights so far."""
     tensors, document = unpack(data, "The saved state")
     try:
-        _check_alike(document["alike"], alike)
+        _check_compatible(document["alike"], alike)
         model.load_state_dict(_under("model.", tensors))
         if optimiser is not None:
             moments: dict[int, Weights] = {}
@@ -70,7 +70,7 @@ def thaw(
         ) from error
 
 
-def newest_sound(folder: RunFolder) -> bytes:
+def newest_valid(folder: RunFolder) -> bytes:
     """The newest saved state that is not damaged; empty where none was ever saved."""
     damage: ModelFileError | None = None
     for source, data in folder.states():
@@ -84,7 +84,7 @@ def newest_sound(folder: RunFolder) -> bytes:
     return b""
 
 
-def _check_alike(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _check_compatible(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     before, after = _flat(saved), _flat(json.loads(json.dumps(now)))
     differ = [
         f"{key} was {before.get(key)} and is now {after.get(key)}"

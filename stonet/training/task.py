@@ -1,4 +1,4 @@
-"""Task: a data set made ready for training: its clock, its scaler, the windows of each part."""
+"""Task: a data set made ready for training: its time_spec, its scaler, the windows of each part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
 from stonet.data.splits import hold_out, kept_labels
-from stonet.data.time_spec import Clock, resolve_clock
+from stonet.data.time_spec import TimeSpec, resolve_time_spec
 from stonet.data.windows import PARTS, Windows, cut, split
 from stonet.errors import unknown_name
 from stonet.graph.multipole import resolve_graph
@@ -27,7 +27,7 @@ class Task:
 
     dataset: Dataset
     config: Config  # resolved: lengths in steps, radii found
-    clock: Clock
+    time_spec: TimeSpec
     scaler: Scaler
     parts: dict[str, tuple[Field, ...]]  # train, validation, test; all points
 
@@ -35,19 +35,19 @@ class Task:
     def of(dataset: Dataset, config: Config) -> Task:
         """Resolve what the configuration leaves to the data, before any long work."""
         dataset = hold_out(dataset, config.data.unseen)
-        clock = resolve_clock(dataset, config)
+        time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
-        parts = split(dataset, clock, config.data.split, stride)
-        sunny = config.network.sun and clock.daily and dataset.points.kind == "sphere"
-        clock = replace(clock, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR, sunny=sunny)
+        parts = split(dataset, time_spec, config.data.split, stride)
+        sunny = config.network.sun and time_spec.daily and dataset.points.kind == "sphere"
+        time_spec = replace(time_spec, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR, sunny=sunny)
         seen = dataset.seen
         scaler = Scaler.fit(parts["train"], seen)
-        lengths = {"past": clock.past, "horizon": clock.horizon, "stride": stride}
+        lengths = {"past": time_spec.past, "horizon": time_spec.horizon, "stride": stride}
         data = config.data.model_copy(update=lengths)
         resolved = resolve_graph(
             config.model_copy(update={"data": data}), dataset.points.take(seen)
         )
-        return Task(dataset, resolved, clock, scaler, parts)
+        return Task(dataset, resolved, time_spec, scaler, parts)
 
     @property
     def nodes(self) -> Points:
@@ -71,11 +71,13 @@ class Task:
         index = self.dataset.seen if points is None else points
         scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler
         window_time, kept = self.config.network.window_time, self.config.data.labels
-        windows = cut(self.parts[part], scaler, self.clock, stride, window_time, index)
+        windows = cut(self.parts[part], scaler, self.time_spec, stride, window_time, index)
         if kept is None or raw or part == "test":
             return windows
         seed = self.config.train.seed + PARTS.index(part)
-        return replace(windows, labels=kept_labels(len(windows), self.clock.horizon, kept, seed))
+        return replace(
+            windows, labels=kept_labels(len(windows), self.time_spec.horizon, kept, seed)
+        )
 
     @property
     def stride(self) -> int:
@@ -85,7 +87,7 @@ class Task:
     @property
     def scoring_stride(self) -> int:
         """Frames between two scored windows: every target time is scored once."""
-        return max(self.stride, self.clock.horizon)
+        return max(self.stride, self.time_spec.horizon)
 
 
 def _span(fields: tuple[Field, ...]) -> int:

@@ -35,7 +35,7 @@ class Tiles:
         self.model, self.nodes = model, nodes
         self.cores = bisect(nodes, tile_count(model, len(nodes), size))
         if len(self.cores) > 1 and not model.tiled:
-            model.web(nodes)  # which refuses
+            model.adjacency(nodes)  # which refuses
         self.isolated = 0  # known after `prepare`
         self._made: OrderedDict[int, Tile] = OrderedDict()
         self._lock = threading.Lock()  # the next step is prepared beside the current one
@@ -47,19 +47,19 @@ class Tiles:
         """What all tiles share; after the closed forms, which set the stencils' scale."""
         self._made.clear()
         if len(self) == 1:
-            scene = self.model.scene(self.nodes)
-            self._made[0] = Tile(None, len(self.nodes), scene)
-            self.isolated = self.model.isolated(scene)
+            graphs = self.model.graphs(self.nodes)
+            self._made[0] = Tile(None, len(self.nodes), graphs)
+            self.isolated = self.model.isolated(graphs)
         else:
-            self.web = self.model.web(self.nodes)
-            self.isolated = self.web.isolated
+            self.adjacency = self.model.adjacency(self.nodes)
+            self.isolated = self.adjacency.isolated
 
     def __getitem__(self, number: int) -> Tile:
         with self._lock:
             if number not in self._made:
                 if len(self._made) == KEPT:
                     self._made.popitem(last=False)
-                self._made[number] = self.model.tile(self.web, self.cores[number])
+                self._made[number] = self.model.tile(self.adjacency, self.cores[number])
             self._made.move_to_end(number)
             return self._made[number]
 

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from stonet._version import __version__
-from stonet.config import Config, make_config
+from stonet.config import Config, Section, make_config
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import ModelFileError
 from stonet.models.forecaster import Forecaster
 from stonet.models.registry import build_model
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 
-FORMAT = 2
+FORMAT = 3
+S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainedModel:
     """Model, configuration and everything learned from the data. In memory or from its folder."""
 
     model: Forecaster
     config: Config
-    clock: Clock
+    time_spec: TimeSpec
     scaler: Scaler
     nodes: Points  # the training points
     channels: tuple[str, ...]
@@ -41,19 +42,17 @@ class Run:
     dataset: str  # the name or file it was trained on
 
     @staticmethod
-    def untrained(task: Task) -> Run:
+    def untrained(task: Task) -> TrainedModel:
         """A fresh model for the task, initialised from the configuration's seed."""
         first = task.dataset.episodes[0]
         with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
             torch.manual_seed(task.config.train.seed)
-            model = build_model(task.config, task.clock, len(first.channels), task.nodes)
+            model = build_model(task.config, task.time_spec, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
-        settings = ("lr", "outage", "run")  # what the settings leave to the model
-        own = {name: getattr(model, name) for name in settings}
-        left = {k: v for k, v in own.items() if getattr(task.config.train, k) is None}
-        train = task.config.train.model_copy(update=left)
-        config = task.config.model_copy(update={"train": train})
-        return Run(model, config, task.clock, task.scaler, nodes, first.channels, first.units, name)
+        config = _with_model_defaults(task.config, model)
+        return TrainedModel(
+            model, config, task.time_spec, task.scaler, nodes, first.channels, first.units, name
+        )
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
         """The run folder's content: weights sealed, everything else readable JSON."""
@@ -68,7 +67,7 @@ class Run:
             "dataset": self.dataset,
             "channels": list(self.channels),
             "units": list(self.units),
-            "clock": asdict(self.clock),
+            "time_spec": asdict(self.time_spec),
             "config": self.config.model_dump(),
         }
         documents = {
@@ -82,26 +81,22 @@ class Run:
         return encoded | {"model.safetensors": weights, "README.md": self._card(metrics).encode()}
 
     @staticmethod
-    def load(path: str | Path) -> Run:
+    def load(path: str | Path) -> TrainedModel:
         """Read a run folder; what does not fit together is refused before anything is used."""
         folder = RunFolder(path)
         document = _read(folder, "config.json")
-        if document.get("format") != FORMAT:
-            raise ModelFileError(
-                f"{path} has format {document.get('format')}; this stonet ({__version__}) reads "
-                f"format {FORMAT}. Upgrade stonet, or fit again."
-            )
+        _check_format(document.get("format"), path)
         points, scaler = _read(folder, "points.json"), _read(folder, "scaler.json")
         try:
-            config, clock = make_config(document["config"]), Clock(**document["clock"])
+            config, time_spec = make_config(document["config"]), TimeSpec(**document["time_spec"])
             nodes = Points(np.array(points["coordinates"]), points["kind"], tuple(points["names"]))
-            model = build_model(config, clock, len(document["channels"]), nodes)
+            model = build_model(config, time_spec, len(document["channels"]), nodes)
             weights, _ = unpack(folder.read("model.safetensors"), f"{path}/model.safetensors")
             model.load_state_dict(weights)
-            return Run(
+            return TrainedModel(
                 model.eval(),
                 config,
-                clock,
+                time_spec,
                 Scaler(**{key: tuple(value) for key, value in scaler.items()}),
                 nodes,
                 tuple(document["channels"]),
@@ -125,8 +120,8 @@ class Run:
             f"# {self.config.model} trained on {self.dataset}",
             "",
             f"- forecasts {', '.join(self.channels)} ({', '.join(self.units)}), "
-            f"{self.clock.past} steps in, {self.clock.horizon} out, "
-            f"step {self.clock.step / 1e9:g} s",
+            f"{self.time_spec.past} steps in, {self.time_spec.horizon} out, "
+            f"step {self.time_spec.step / 1e9:g} s",
             f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
@@ -136,6 +131,32 @@ class Run:
             "`manifest.json` holds the sha256 of every file; loading verifies them.",
         ]
         return "\n".join(lines) + "\n"
+
+
+def _check_format(number: object, path: str | Path) -> None:
+    if number == FORMAT:
+        return
+    older = isinstance(number, int) and number < FORMAT
+    remedy = (
+        "It was made by an older stonet, before settings were renamed. Fit again."
+        if older
+        else "Upgrade stonet, or fit again."
+    )
+    raise ModelFileError(
+        f"{path} has format {number}; this stonet ({__version__}) reads format {FORMAT}. {remedy}"
+    )
+
+
+def _with_model_defaults(config: Config, model: Forecaster) -> Config:
+    """The configuration, with what it leaves to the model filled in."""
+
+    def filled(section: S, names: Sequence[str]) -> S:
+        missing = [name for name in names if getattr(section, name) is None]
+        return section.model_copy(update={name: getattr(model, name) for name in missing})
+
+    train = filled(config.train, ("lr", "consecutive"))
+    augmentation = filled(config.augmentation, ("hidden_sensors",))
+    return config.model_copy(update={"train": train, "augmentation": augmentation})
 
 
 def versions() -> dict[str, str]:

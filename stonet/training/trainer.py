@@ -25,14 +25,14 @@ from stonet.models.forecaster import masked_mae
 from stonet.models.stonet import STONetwork
 from stonet.system import distributed, threads
 from stonet.system.devices import autocast, backend_for, check_precision, pick_device
-from stonet.training.batches import Feed, Meal, Portion, ahead, on_tile
+from stonet.training.batches import BatchLoader, MicroBatch, StepBatch, on_tile, prefetch
 from stonet.training.loss import Sums, error_sums, masked_loss
-from stonet.training.pretraining import School
+from stonet.training.pretraining import PointPretrainer
 from stonet.training.run_folder import RunFolder
-from stonet.training.state import State, Weights, freeze, newest_sound, thaw
+from stonet.training.state import State, Weights, newest_valid, restore, serialise
 from stonet.training.task import Task
 from stonet.training.tiles import Tiles
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 LATE = 20  # steps after which a GPU is asked how they went; a processor knows at once
 MAX_BAD_STEPS = 3  # non-finite losses in a row before giving up
@@ -59,19 +59,21 @@ class Trainer:
     What cannot be trained is refused here, before anything long is done or written.
     """
 
-    def __init__(self, run: Run, task: Task) -> None:
+    def __init__(self, run: TrainedModel, task: Task) -> None:
         self.run, self.model, self.nodes = run, run.model, task.nodes
         self.config, self.state = run.config.train, State()
         self.device = pick_device(self.config.device)
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
-        self.judges = task.windows("validation", task.stride).thin(self.config.validation_windows)
-        few = self.judges.thin(max(FEWEST, LOOKED_AT // len(self.nodes)))
-        self.looked_at = few if self._observed(few) else self.judges  # again and again
+        self.validation = task.windows("validation", task.stride).thin(
+            self.config.validation_windows
+        )
+        few = self.validation.thin(max(FEWEST, LOOKED_AT // len(self.nodes)))
+        self.looked_at = few if self._observed(few) else self.validation  # again and again
         self._check_windows()
         self.tiles = Tiles(self.model, self.nodes, self.config.tile)
-        self.feed = Feed(self.windows, self.tiles, self.config, self.device)
-        self.per_epoch = self.feed.per_epoch
+        self.loader = BatchLoader(self.windows, self.tiles, run.config, self.device)
+        self.per_epoch = self.loader.per_epoch
         self.steps = self.per_epoch * self.config.epochs
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.lr = self.config.lr or self.model.lr
@@ -98,9 +100,11 @@ class Trainer:
         with distributed.together(backend_for(self.device)):
             self.prepare(folder, resume)
             try:
-                with self.meals() as meals:
+                with self.step_batches() as step_batches:
                     self._loop(
-                        meals, folder, watch if distributed.is_first() else lambda progress: None
+                        step_batches,
+                        folder,
+                        watch if distributed.is_first() else lambda progress: None,
                     )
             except KeyboardInterrupt:
                 if self.whole:
@@ -126,32 +130,34 @@ class Trainer:
                 find_unused_parameters=idle,
             )
 
-    def meals(self) -> AbstractContextManager[Callable[[int], Meal]]:
+    def step_batches(self) -> AbstractContextManager[Callable[[int], StepBatch]]:
         """What each step is fed; the next one's is made while a GPU takes a step.
 
         A processor makes it in between: the threads of two at once would fight for its cores.
         """
         if self.device.type == "cpu":
-            return nullcontext(self.feed.meal)
-        return ahead(self.feed.meal, self.steps)
+            return nullcontext(self.loader.step_batch)
+        return prefetch(self.loader.step_batch, self.steps)
 
-    def _loop(self, meals: Callable[[int], Meal], folder: RunFolder | None, watch: Watcher) -> None:
+    def _loop(
+        self, step_batches: Callable[[int], StepBatch], folder: RunFolder | None, watch: Watcher
+    ) -> None:
         state, judged = self.state, [entry["step"] for entry in self.state.history]
         while True:
             if state.step % self.per_epoch == 0 and state.step not in judged:
-                self._judge(watch)
+                self._validate_epoch(watch)
                 judged.append(state.step)
                 self._save(folder)
             if self.optimiser is None or state.step >= self.steps:
                 return
             if state.stale >= self.config.patience:
                 return
-            self.step(meals(state.step))
+            self.step(step_batches(state.step))
             watch(Progress(state.step, self.steps, self.loss, state.best))
             if state.step % self.config.save_every == 0:
                 self._save(folder)
 
-    def step(self, meal: Meal) -> None:
+    def step(self, step_batch: StepBatch) -> None:
         """One update of the weights."""
         state, config, optimiser = self.state, self.config, self.optimiser
         assert optimiser is not None  # there is something to train
@@ -160,7 +166,7 @@ class Trainer:
             group["lr"] = lr
         self.model.train()
         optimiser.zero_grad(set_to_none=True)
-        value = self._gradients(meal)
+        value = self._gradients(step_batch)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
         bad = ~(value.isfinite() & norm.isfinite())
         with self._changing():
@@ -171,19 +177,23 @@ class Trainer:
                 self._settle()
             state.step += 1
 
-    def _gradients(self, meal: Meal) -> Tensor:
+    def _gradients(self, step_batch: StepBatch) -> Tensor:
         """Of the loss, left with the parameters; its value is returned."""
 
-        def forward(portion: Portion) -> Sums:
-            batch, lesson = portion.batch, portion.lesson
+        def forward(micro_batch: MicroBatch) -> Sums:
+            batch, supervision = micro_batch.batch, micro_batch.supervision
             with autocast(self.config.precision, self.device):
-                output = self.network(batch, meal.tile.scene, lesson)
-            return error_sums(output, batch, lesson.target, lesson.mask, self.config.alpha)
+                output = self.network(batch, step_batch.tile.graphs, supervision)
+            return error_sums(
+                output, batch, supervision.target, supervision.mask, self.config.alpha
+            )
 
         def backward(loss: Tensor) -> tuple[Tensor | None, ...]:
             return torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
-        losses, value = masked_loss(threads.each(forward, meal.portions), self.config.alpha)
+        losses, value = masked_loss(
+            threads.each(forward, step_batch.micro_batches), self.config.alpha
+        )
         if len(losses) == 1:  # also shares gradients with other processes
             losses[0].backward()
             return value
@@ -217,7 +227,7 @@ class Trainer:
                     "train.lr or train.clip, or set such values to NaN."
                 )
 
-    def _judge(self, watch: Watcher) -> None:
+    def _validate_epoch(self, watch: Watcher) -> None:
         """Validation error; the best weights so far are kept."""
         self._settle()
         state = self.state
@@ -247,7 +257,7 @@ class Trainer:
             batches = in_batches(self.looked_at, self.config.batch)
             for chosen in batches[distributed.rank() :: distributed.size()]:
                 batch, target, mask = on_tile(self.looked_at, chosen, tile)
-                forecast = self.model(batch.to(self.device), tile.scene).forecast
+                forecast = self.model(batch.to(self.device), tile.graphs).forecast
                 forecast = self.run.scaler.clip(forecast)
                 truth, seen = target.to(self.device), mask.to(self.device)
                 sums += torch.stack(masked_mae(forecast, truth, seen)).double()
@@ -256,12 +266,12 @@ class Trainer:
         return float(sums[0] / sums[1])
 
     def _solve_closed_forms(self) -> None:
-        """And the experts' schooling; by the first process, for all of them."""
+        """And the residuals' schooling; by the first process, for all of them."""
         if distributed.rank() == 0:
-            self.model.fit_closed_form(self.windows, self.judges, self.nodes)
-            school = self.school(self.config.schooling)
+            self.model.fit_closed_form(self.windows, self.validation, self.nodes)
+            school = self.school(self.run.config.pretraining.steps)
             if school is not None:
-                school.teach(self.judges)
+                school.fit(self.validation)
         if distributed.size() > 1:
             for value in (*self.model.buffers(), *self.model.parameters()):
                 shared = value.detach().to(self.device)
@@ -270,14 +280,16 @@ class Trainer:
                     value.copy_(shared)
         self.best = self._weights()
 
-    def school(self, steps: int) -> School | None:
+    def school(self, steps: int) -> PointPretrainer | None:
         """A school with rows for so many steps, if the model has anyone to send there."""
         model, config = self.model, self.config
-        if not isinstance(model, STONetwork) or model.experts is None or model.base is None:
+        if not isinstance(model, STONetwork) or model.residuals is None or model.base is None:
             return None
         left = float(model.base.spread[0, 1:].mean())  # at lead 0 there is nothing to forecast
-        rows, seed, outage = model.rows, config.seed, bool(config.outage)
-        return School(model.experts, rows, self.windows, self.nodes, seed, outage, steps, left)
+        hidden = bool(self.run.config.augmentation.hidden_sensors)
+        return PointPretrainer(
+            model.residuals, model.rows, self.windows, self.nodes, config.seed, hidden, steps, left
+        )
 
     def _check_windows(self) -> None:
         shared = min(self.config.batch, len(self.windows))
@@ -309,10 +321,12 @@ class Trainer:
         self._settle()
         if folder is not None:
             best, optimiser = self.best, self.optimiser
-            folder.save_state(freeze(self.state, self.model, best, optimiser, self._alike))
+            folder.save_state(
+                serialise(self.state, self.model, best, optimiser, self._compatibility)
+            )
 
     @property
-    def _alike(self) -> dict[str, Any]:
+    def _compatibility(self) -> dict[str, Any]:
         """What must be alike for a run to go on; how long it goes on, and where, may change."""
         config = self.run.config.model_dump()
         for key in ("epochs", "patience", "save_every", "device"):
@@ -320,17 +334,17 @@ class Trainer:
         data = {
             "name": self.run.dataset,
             "points": len(self.nodes),
-            "windows": [len(self.windows), len(self.judges)],
+            "windows": [len(self.windows), len(self.validation)],
             "scaler": asdict(self.run.scaler),  # it has seen every value
         }
         return {"config": config, "data": data}
 
     def _restore(self, folder: RunFolder | None) -> bool:
         """Go back to the newest sound state, in every process; False where there is none."""
-        data = _from_first_process(b"" if folder is None else newest_sound(folder), self.device)
+        data = _from_first_process(b"" if folder is None else newest_valid(folder), self.device)
         if data:
             self.model.to(self.device)  # the optimiser's state follows
-            self.state, self.best = thaw(data, self.model, self.optimiser, self._alike)
+            self.state, self.best = restore(data, self.model, self.optimiser, self._compatibility)
             self.whole = True
         return self.whole
 

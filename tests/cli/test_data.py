@@ -117,7 +117,15 @@ def test_real_files_through_all_verbs(stonet: Shell, data: Callable[[str], Path]
 
 def test_compare_is_one_table_and_the_same_twice(stonet: Shell) -> None:
     write(on_earth(), "a.nc")
-    words = ["compare", "a.nc", "--models", "floors,gcgru,agcrn", "--epochs", "1", "--inductive"]
+    words = [
+        "compare",
+        "a.nc",
+        "--models",
+        "references,gcgru,agcrn",
+        "--epochs",
+        "1",
+        "--inductive",
+    ]
     words += [*FIT, "--set", "train.steps=2"]
     once = answer(stonet, *words, "--seeds", "2")
     told = stonet(*words, "-o", "two")

@@ -21,7 +21,7 @@ def test_cells_are_kept_shown_and_replayed(stonet: Shell) -> None:
     assert (once["computed"], once["cells"], once["failed"]) == (2, 2, [])
     table = {line["model"]: line for line in once["tables"]["comparison"]}
     assert table.keys() == {"linear", "stgcn"} and table["stgcn"]["steps"] == 4
-    told = stonet(*WORDS, "--models", "linear,stgcn,floors")
+    told = stonet(*WORDS, "--models", "linear,stgcn,references")
     assert told.code == 0 and "persistence" in told.out and "3 of 5 cells" in told.err
     files = sorted(Path("runs/smoke/comparison").rglob("*.json"))
     assert len(files) == 5 and Path("runs/smoke/comparison.png").stat().st_size > 5_000

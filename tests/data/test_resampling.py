@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from stonet.data.batch import Batch, make_batch
 from stonet.data.durations import SECOND
 from stonet.data.resampling import between_leads, interpolate, on_regular_lags
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, make_batch
+from stonet.data.time_spec import TimeSpec
 
-CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
+CLOCK = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
 
 
 def noise(*shape: int) -> np.ndarray:

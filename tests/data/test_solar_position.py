@@ -8,7 +8,7 @@ import pytest
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
 from stonet.data.solar_position import sun_direction
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 
 HOUR = 3600 * SECOND
 TILT = 23.438  # degrees, of the Earth's axis
@@ -104,5 +104,5 @@ def test_directions_are_of_unit_length_and_many_are_each_alone() -> None:
 
 
 def test_a_clock_looks_as_far_back_as_ahead() -> None:
-    clock = Clock(step=HOUR, past=5, horizon=3, calendar=True)
-    np.testing.assert_array_equal(clock.around, HOUR * np.array([-3, -2, -1, 0, 1, 2, 3]))
+    time_spec = TimeSpec(step=HOUR, past=5, horizon=3, calendar=True)
+    np.testing.assert_array_equal(time_spec.around, HOUR * np.array([-3, -2, -1, 0, 1, 2, 3]))

@@ -26,7 +26,7 @@ from stonet.data.splits import (
     spread_alike,
     with_ratio,
 )
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import cut, split
 from stonet.errors import StonetError, UsageError
 from stonet.training.task import Task
@@ -44,13 +44,13 @@ def test_the_papers_weather_windows() -> None:
         start + HOUR * np.arange(frames),
         Points(np.zeros((1, 2))),
     )
-    clock = Clock(HOUR, 12, 12, calendar=True)
-    parts = split(Dataset((field,)), clock, SHARES, stride=24)
+    time_spec = TimeSpec(HOUR, 12, 12, calendar=True)
+    parts = split(Dataset((field,)), time_spec, SHARES, stride=24)
     counts = []
     for fields in parts.values():
-        windows = cut(fields, Scaler.identity(1), clock, stride=24)
+        windows = cut(fields, Scaler.identity(1), time_spec, stride=24)
         counts.append(len(windows))
-        assert (clock.hour(windows.times[windows.starts]) == 0).all()
+        assert (time_spec.hour(windows.times[windows.starts]) == 0).all()
     assert counts == [2300, 329, 657]
 
 

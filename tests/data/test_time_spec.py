@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stonet.data.durations import DAY, SECOND, UNITS, YEAR, in_steps, parse_duration
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 
 HOUR = 3600 * SECOND
-HOURLY = Clock(step=HOUR, past=12, horizon=12, calendar=True)
+HOURLY = TimeSpec(step=HOUR, past=12, horizon=12, calendar=True)
 CENTURY = st.integers(-50 * YEAR, 100 * YEAR)
 
 
@@ -51,12 +51,14 @@ def test_features_repeat_with_their_periods(nanoseconds, turns):
     ],
 )
 def test_only_what_the_data_can_tell_is_a_feature(step, calendar, features, daily):
-    clock = Clock(step, 1, 1, calendar)
+    time_spec = TimeSpec(step, 1, 1, calendar)
     times = np.arange(48).reshape(2, 24) * HOUR
-    assert clock.calendar_features(times).shape == (2, 24, features) == (2, 24, clock.features)
-    assert clock.daily is daily
+    assert (
+        time_spec.calendar_features(times).shape == (2, 24, features) == (2, 24, time_spec.features)
+    )
+    assert time_spec.daily is daily
     expected = np.tile(np.arange(24), (2, 1)) if daily else np.zeros((2, 24))
-    assert np.array_equal(clock.hour(times), expected)
+    assert np.array_equal(time_spec.hour(times), expected)
 
 
 def test_hours_are_those_of_the_date():
@@ -68,7 +70,7 @@ def test_hours_are_those_of_the_date():
 
 @given(st.integers(-(10**4), 10**4), st.sampled_from([SECOND // 200, SECOND, HOUR, DAY]))
 def test_whole_steps_are_whole(number, step):
-    assert Clock(step, 1, 1, False).steps(np.array([number * step]))[0] == number
+    assert TimeSpec(step, 1, 1, False).steps(np.array([number * step]))[0] == number
 
 
 @given(st.sampled_from(sorted(UNITS)), st.integers(0, 1000), st.booleans())
@@ -95,7 +97,7 @@ def test_what_is_no_duration_is_refused(text):
 def test_lengths_are_whole_steps():
     assert in_steps(7, HOUR) == 7
     assert in_steps("1d", HOUR) == 24
-    assert in_steps("1h", HOUR + SECOND) == 1  # a clock that runs a little slow
+    assert in_steps("1h", HOUR + SECOND) == 1  # a time_spec that runs a little slow
     for length, message in (
         ("90min", "5400 s is no whole number of the data's steps of 3600 s"),
         ("10min", "no whole number"),

@@ -14,7 +14,7 @@ from stonet.data.durations import SECOND
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import PARTS, cut, split
 from stonet.errors import DataError
 
@@ -23,8 +23,8 @@ SHARES = (0.7, 0.1, 0.2)
 IDENTITY = Scaler.identity(1)
 
 
-def clock(past: int = 3, horizon: int = 2, step: int = HOUR, calendar: bool = True) -> Clock:
-    return Clock(step, past, horizon, calendar)
+def time_spec(past: int = 3, horizon: int = 2, step: int = HOUR, calendar: bool = True) -> TimeSpec:
+    return TimeSpec(step, past, horizon, calendar)
 
 
 def episode(
@@ -62,9 +62,9 @@ def test_windows_are_all_slices_of_one_episode_each(lengths, past, horizon, stri
     ]
     if not slices:
         with pytest.raises(DataError, match=f"No window of {past} . {horizon} frames.*Give more"):
-            cut(fields, IDENTITY, clock(past, horizon), stride)
+            cut(fields, IDENTITY, time_spec(past, horizon), stride)
         return
-    windows = cut(fields, IDENTITY, clock(past, horizon), stride)
+    windows = cut(fields, IDENTITY, time_spec(past, horizon), stride)
     batch, (target, observed) = (
         windows.inputs(everything(windows)),
         windows.targets(everything(windows)),
@@ -76,7 +76,7 @@ def test_windows_are_all_slices_of_one_episode_each(lengths, past, horizon, stri
 
 def test_values_are_scaled_and_what_is_missing_is_zero():
     scaler, field = Scaler((280.0,), (7.0,)), episode(20, missing=0.3)
-    windows = cut((field,), scaler, clock())
+    windows = cut((field,), scaler, time_spec())
     batch = windows.inputs(np.array([4, 9]))
     expected = np.where(field.observed, scaler.normalise(field.values), 0)
     frames = [slice(4, 7), slice(9, 12)]
@@ -89,25 +89,25 @@ def test_values_are_scaled_and_what_is_missing_is_zero():
 
 
 def test_a_batch_without_gaps_says_so():
-    batch = cut((episode(20),), IDENTITY, clock()).inputs(np.arange(3))
+    batch = cut((episode(20),), IDENTITY, time_spec()).inputs(np.arange(3))
     assert batch.observed is None
     assert batch.present is None
 
 
 def test_windows_with_a_long_gap_are_dropped():
     times = HOUR * np.array([0, 1, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 22])
-    windows = cut((episode(13, times=times),), IDENTITY, clock(3, 2))
+    windows = cut((episode(13, times=times),), IDENTITY, time_spec(3, 2))
     assert windows.starts.tolist() == [0, 1, 6, 7, 8]
     late = HOUR * np.array([0, 1, 2, 3, 5, 6, 7])  # one frame missing: a little longer, and kept
-    assert cut((episode(7, times=late),), IDENTITY, clock(3, 2)).starts.tolist() == [0, 1, 2]
+    assert cut((episode(7, times=late),), IDENTITY, time_spec(3, 2)).starts.tolist() == [0, 1, 2]
     with pytest.raises(DataError, match="without a long gap"):
-        cut((episode(6, times=HOUR * np.arange(6) * 9),), IDENTITY, clock(3, 2))
+        cut((episode(6, times=HOUR * np.arange(6) * 9),), IDENTITY, time_spec(3, 2))
     with pytest.raises(DataError, match="fits into 0 episodes"):
-        cut((), IDENTITY, clock())
+        cut((), IDENTITY, time_spec())
 
 
 def test_thinning_keeps_the_ends_and_no_window_twice():
-    windows = cut((episode(40),), IDENTITY, clock())
+    windows = cut((episode(40),), IDENTITY, time_spec())
     thin = windows.thin(7)
     assert len(set(thin.starts)) == len(thin) == 7
     assert (thin.starts[0], thin.starts[-1]) == (windows.starts[0], windows.starts[-1])
@@ -118,7 +118,7 @@ def test_thinning_keeps_the_ends_and_no_window_twice():
 
 
 def test_windows_drawn_at_random_are_some_of_them_each_once_and_always_the_same():
-    windows = cut((episode(600),), IDENTITY, clock(3, 2), stride=3)
+    windows = cut((episode(600),), IDENTITY, time_spec(3, 2), stride=3)
     windows = replace(windows, labels=np.random.default_rng(0).random((len(windows), 2)) < 0.5)
     for most in (1, 7, 60, len(windows) - 1):
         drawn = windows.draw(most)
@@ -133,7 +133,7 @@ def test_windows_drawn_at_random_are_some_of_them_each_once_and_always_the_same(
 
 
 def test_frames_that_windows_share_are_there_once():
-    windows = cut((episode(30),), IDENTITY, clock(past=6))
+    windows = cut((episode(30),), IDENTITY, time_spec(past=6))
     assert len(windows.inputs(np.arange(4)).frames) == 6 + 3
     assert len(windows.inputs(np.array([0, 10])).frames) == 12
     assert len(windows.inputs(np.array([5, 5, 5])).frames) == 6
@@ -142,8 +142,8 @@ def test_frames_that_windows_share_are_there_once():
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_the_place_in_the_window_unshares_frames_and_changes_nothing_else(missing):
     fields, chosen = (episode(30, missing=missing),), np.array([7, 3, 4, 20])
-    shared = cut(fields, IDENTITY, clock(past=5)).inputs(chosen)
-    own = cut(fields, IDENTITY, clock(past=5), window_time=True).inputs(chosen)
+    shared = cut(fields, IDENTITY, time_spec(past=5)).inputs(chosen)
+    own = cut(fields, IDENTITY, time_spec(past=5), window_time=True).inputs(chosen)
     assert len(own.frames) == 5 * len(chosen)
     assert torch.equal(own.frames[own.past], shared.frames[shared.past])
     assert torch.equal(own.frame_time[own.past][..., :-1], shared.frame_time[shared.past])
@@ -152,11 +152,11 @@ def test_the_place_in_the_window_unshares_frames_and_changes_nothing_else(missin
 
 
 def test_regular_times_are_told_once_and_irregular_ones_per_window():
-    regular = cut((episode(20),), IDENTITY, clock(3, 2)).inputs(np.array([1, 5]))
+    regular = cut((episode(20),), IDENTITY, time_spec(3, 2)).inputs(np.array([1, 5]))
     assert regular.lag.tolist() == [[-2, -1, 0]]
     assert regular.lead.tolist() == [[1, 2]]
     times = HOUR * np.array([0, 1, 2, 3, 5, 6, 7])
-    uneven = cut((episode(7, times=times),), IDENTITY, clock(3, 2)).inputs(np.arange(3))
+    uneven = cut((episode(7, times=times),), IDENTITY, time_spec(3, 2)).inputs(np.arange(3))
     assert uneven.lag.tolist() == [[-2, -1, 0], [-2, -1, 0], [-3, -2, 0]]
     assert uneven.lead.tolist() == [[1, 3], [2, 3], [1, 2]]
 
@@ -164,12 +164,12 @@ def test_regular_times_are_told_once_and_irregular_ones_per_window():
 def test_calendar_features_are_those_of_each_time():
     start = int(np.datetime64("2024-03-01T22:00", "ns").astype(np.int64))
     field = episode(12, times=start + HOUR * np.arange(12))
-    batch = cut((field,), IDENTITY, clock(3, 2)).inputs(np.array([0, 1]))
+    batch = cut((field,), IDENTITY, time_spec(3, 2)).inputs(np.array([0, 1]))
     assert batch.hour.tolist() == [0, 1]
     np.testing.assert_allclose(batch.issue_time[:, 1] * 24, [0, 1], atol=24e-6)
     np.testing.assert_allclose(batch.future_time[..., 1] * 24, [[1, 2], [2, 3]], atol=24e-6)
     np.testing.assert_allclose(batch.frame_time[batch.past][0, :, 1] * 24, [22, 23, 0], atol=24e-6)
-    plain = cut((field,), IDENTITY, clock(calendar=False)).inputs(np.array([0, 1]))
+    plain = cut((field,), IDENTITY, time_spec(calendar=False)).inputs(np.array([0, 1]))
     assert plain.frame_time.numel() == plain.future_time.numel() == plain.issue_time.numel() == 0
     moved = batch.to(torch.device("cpu"))
     assert torch.equal(moved.frames, batch.frames)
@@ -182,7 +182,7 @@ def test_calendar_features_are_those_of_each_time():
 @settings(max_examples=60)
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 6), st.integers(0, 99))
 def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed):
-    windows = cut((episode(number + 4),), IDENTITY, clock())
+    windows = cut((episode(number + 4),), IDENTITY, time_spec())
     batches = windows.order(size, run, seed, epoch=3)
     seen = np.concatenate(batches)
     assert len(set(seen)) == len(seen)
@@ -190,7 +190,9 @@ def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed)
     assert all(len(batch) == min(size, len(seen)) for batch in batches)
     assert len(batches) == windows.batches(size, run)  # as many in every epoch
     assert number - len(seen) < size + 2 * run  # left out: less than a batch, and the two ends
-    again = cut((episode(number + 4, seed=1),), IDENTITY, clock()).order(size, run, seed, epoch=3)
+    again = cut((episode(number + 4, seed=1),), IDENTITY, time_spec()).order(
+        size, run, seed, epoch=3
+    )
     assert all(np.array_equal(one, other) for one, other in zip(batches, again, strict=True))
     whole = min(run, size) if number >= 2 * size else 1
     breaks = np.count_nonzero(np.diff(seen) != 1) + 1
@@ -198,7 +200,7 @@ def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed)
 
 
 def test_epochs_and_seeds_differ_and_all_windows_get_their_turn():
-    windows = cut((episode(104),), IDENTITY, clock())
+    windows = cut((episode(104),), IDENTITY, time_spec())
     orders = {
         (seed, epoch): np.concatenate(windows.order(8, 4, seed, epoch)).tolist()
         for seed in range(3)
@@ -215,7 +217,7 @@ def test_epochs_and_seeds_differ_and_all_windows_get_their_turn():
 
 def test_many_episodes_are_held_out_whole():
     episodes = tuple(episode(10, seed) for seed in range(20))
-    parts = split(Dataset(episodes), clock(), SHARES)
+    parts = split(Dataset(episodes), time_spec(), SHARES)
     assert [len(parts[part]) for part in PARTS] == [14, 2, 4]
     assert sum((parts[part] for part in PARTS), ()) == episodes
 
@@ -223,7 +225,7 @@ def test_many_episodes_are_held_out_whole():
 @pytest.mark.parametrize("number", [1, 3])
 def test_few_episodes_are_cut_in_time_without_overlap(number):
     episodes = tuple(episode(100 + 7 * seed, seed) for seed in range(number))
-    parts = split(Dataset(episodes), clock(), SHARES)
+    parts = split(Dataset(episodes), time_spec(), SHARES)
     for i, whole in enumerate(episodes):
         pieces = [parts[part][i] for part in PARTS]
         assert np.array_equal(np.concatenate([p.times for p in pieces]), whole.times)
@@ -233,7 +235,7 @@ def test_few_episodes_are_cut_in_time_without_overlap(number):
 
 
 def test_a_part_without_a_share_is_empty():
-    parts = split(Dataset((episode(50),)), clock(), (0.8, 0.2, 0.0))
+    parts = split(Dataset((episode(50),)), time_spec(), (0.8, 0.2, 0.0))
     assert parts["test"] == ()
 
 
@@ -241,7 +243,7 @@ def test_a_part_without_a_share_is_empty():
 @given(st.integers(1, 30), st.integers(1, 30))
 def test_a_short_series_is_told_how_long_it_must_be(past, horizon):
     need = int(np.ceil((past + horizon) / SHARES[1]))
-    ours = clock(past, horizon)
+    ours = time_spec(past, horizon)
     parts = split(Dataset((episode(need),)), ours, SHARES)
     assert all(len(cut(parts[part], IDENTITY, ours)) for part in PARTS)
     with pytest.raises(DataError, match=rf"its validation part .*Give at least {need} frames"):
@@ -253,7 +255,7 @@ def test_wrong_splits_are_refused():
     with pytest.raises(
         DataError, match=r"too short.*12 episodes, the longest of 4 .*at least 5 frames"
     ):
-        split(many, clock(3, 2), SHARES)
+        split(many, time_spec(3, 2), SHARES)
     for shares in ((0.5, 0.5, 0.5), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1)):
         with pytest.raises(DataError, match="must be parts of 1 with some training"):
-            split(Dataset((episode(50),)), clock(), shares)
+            split(Dataset((episode(50),)), time_spec(), shares)

@@ -14,7 +14,7 @@ from stonet.config import Config
 from stonet.evaluation import comparison
 from stonet.evaluation.comparison import Budget, Lessons, train
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 
@@ -27,27 +27,27 @@ def booked(
     task: Task, seconds: float, least: float, limit: int, experts: int | None = None
 ) -> Lessons:
     """If it takes a second, and of each step's tenth 0.06 for reading, 0.04 for teaching."""
-    clock, trainer = [0.0], Trainer(Run.untrained(task), task)
+    time_spec, trainer = [0.0], Trainer(TrainedModel.untrained(task), task)
 
     def school(steps: int) -> SimpleNamespace:
         taken = min(steps, limit)
-        clock.append(clock[-1] + 0.5 + 0.06 * taken)
-        return SimpleNamespace(steps=taken, limit=limit, teach=lambda judges: teach(taken))
+        time_spec.append(time_spec[-1] + 0.5 + 0.06 * taken)
+        return SimpleNamespace(steps=taken, limit=limit, fit=lambda validation: teach(taken))
 
     def teach(taken: int) -> None:
-        clock.append(clock[-1] + 0.5 + 0.04 * taken)
+        time_spec.append(time_spec[-1] + 0.5 + 0.04 * taken)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "school", school)
-        patch.setattr(comparison.time, "perf_counter", lambda: clock[-1])
+        patch.setattr(comparison.time, "perf_counter", lambda: time_spec[-1])
         return comparison._schooling(trainer, asking(task, experts), seconds, least)
 
 
 def asking(task: Task, experts: int | None) -> Config:
     """The task's configuration, for 1600 steps of so many experts."""
-    schooling = task.config.train.model_copy(update={"schooling": 1600})
-    network = task.config.network.model_copy(update={"experts": experts})
-    return task.config.model_copy(update={"train": schooling, "network": network})
+    pretraining = task.config.pretraining.model_copy(update={"steps": 1600})
+    network = task.config.network.model_copy(update={"residual_members": experts})
+    return task.config.model_copy(update={"pretraining": pretraining, "network": network})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_schooling_is_booked_as_far_as_time_and_data_allow(
     task: Task, seconds: float, least: float, limit: int, wanted: tuple[int, int, float]
 ) -> None:
     lessons = booked(task, seconds, least, limit)
-    assert lessons.steps == pytest.approx(wanted[0], abs=1) and lessons.experts == wanted[1]
+    assert (
+        lessons.steps == pytest.approx(wanted[0], abs=1) and lessons.residual_members == wanted[1]
+    )
     assert lessons.seconds == pytest.approx(wanted[2], abs=0.11)
 
 
@@ -77,14 +79,14 @@ def test_as_many_experts_are_sent_to_school_as_were_asked_for(task: Task, expert
     """Whatever the time: what a step takes was measured with all of them."""
     for seconds in (20.0, 1e3):
         plain, asked = (booked(task, seconds, 0.0, 5000, count) for count in (None, experts))
-        assert asked.experts == experts and asked.steps == plain.steps
+        assert asked.residual_members == experts and asked.steps == plain.steps
 
 
 def test_a_model_without_experts_books_none(task: Task) -> None:
-    rival = Task.of(task.dataset, task.config.model_copy(update={"model": "gcgru"}))
-    trainer = Trainer(Run.untrained(rival), rival)
-    found = comparison._schooling(trainer, rival.config, 1e3, 0.0)
-    assert found == Lessons(rival.config.train.schooling, None, 0.0)
+    baseline = Task.of(task.dataset, task.config.model_copy(update={"model": "gcgru"}))
+    trainer = Trainer(TrainedModel.untrained(baseline), baseline)
+    found = comparison._schooling(trainer, baseline.config, 1e3, 0.0)
+    assert found == Lessons(baseline.config.pretraining.steps, None, 0.0)
 
 
 @pytest.mark.parametrize("whole", [5, 1000])
@@ -107,26 +109,26 @@ def test_epochs_fill_the_seconds_and_looks_are_twenty_at_most(whole: int) -> Non
 def test_where_time_is_short_the_expert_comes_before_the_operator(
     task: Task, model: str, trains: bool, tmp_path, monkeypatch
 ) -> None:
-    """A rival has nothing else than its steps, and takes the fewest that can be judged."""
+    """A baseline has nothing else than its steps, and takes the fewest that can be judged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = Task.of(task.dataset, task.config.model_copy(update={"model": model}))
     found = comparison._for_minutes(asked, 1e-6)
     if trains:
         assert found.train.epochs * found.train.steps == comparison.FEWEST
-        assert found.network.experts is None
+        assert found.network.residual_members is None
     else:
-        assert found.train.epochs == 0 and 0 < found.train.schooling <= comparison.TAUGHT
-        assert found.network.experts is not None
+        assert found.train.epochs == 0 and 0 < found.pretraining.steps <= comparison.TAUGHT
+        assert found.network.residual_members is not None
     assert comparison._for_minutes(asked, 1e-6) == found  # as it was noted
 
 
 def test_a_training_with_several_experts_is_repeated_to_the_bit() -> None:
     """The row tells how many there were, whatever the configuration says."""
-    budget = Budget(epochs=1, steps=2, schooling=4, experts=2)
+    budget = Budget(epochs=1, steps=2, pretraining_steps=4, residual_members=2)
     first = train(small_dataset(), quick(), budget)
     assert first.row.repeated == budget
     model: Any = first.run.model
-    assert len(model.experts.members) == 2
-    again = train(small_dataset(), quick("network.experts=3"), first.row.repeated)
+    assert len(model.residuals.members) == 2
+    again = train(small_dataset(), quick("network.residual_members=3"), first.row.repeated)
     one, two = (found.run.model.state_dict() for found in (first, again))
     assert {n: v.tolist() for n, v in one.items()} == {n: v.tolist() for n, v in two.items()}

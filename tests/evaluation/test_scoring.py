@@ -9,17 +9,22 @@ import pytest
 import torch
 from helpers.contracts import fitted_run, small_field, small_points, small_task
 
+from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch
 from stonet.errors import DataError
 from stonet.estimator import fit_run
 from stonet.evaluation import scoring as evaluation
 from stonet.evaluation.metrics import Record, find
-from stonet.evaluation.scoring import check_same_kind, deviation_percent, evaluate, floors_of
-from stonet.models.forecaster import Forecaster, Scene
+from stonet.evaluation.scoring import (
+    check_same_kind,
+    deviation_percent,
+    evaluate,
+    reference_forecasts,
+)
+from stonet.models.forecaster import Forecaster, Graphs
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 UNSEEN = (20, 21, 22, 23)
 KEYS = {"dataset", "model", "points", "channel", "lead", "metric", "value", "seed"}
@@ -40,18 +45,20 @@ class Oracle(Forecaster):
         names = list(self.task.dataset.points.names)
         return np.array([names.index(name) for name in queries.names])
 
-    def encode(self, batch: Batch, scene: Scene) -> None:
+    def encode(self, batch: Batch, graphs: Graphs) -> None:
         return None
 
-    def decode(self, encoded: None, batch: Batch, scene: Scene) -> torch.Tensor:
+    def decode(self, encoded: None, batch: Batch, graphs: Graphs) -> torch.Tensor:
         """Finds the window by its values; the forecast is what follows it."""
-        windows = self.task.windows("test", self.task.clock.horizon)
+        windows = self.task.windows("test", self.task.time_spec.horizon)
         every = np.arange(len(windows))
         pasts = windows.inputs(every)
         known = pasts.frames[pasts.past][:, :, 0, 0]
         here = batch.frames[batch.past][:, :, 0, 0]
         chosen = torch.cdist(here, known).argmin(1).numpy()
-        future, _ = self.task.windows("test", self.task.clock.horizon, scene.links).targets(chosen)
+        future, _ = self.task.windows("test", self.task.time_spec.horizon, graphs.links).targets(
+            chosen
+        )
         return future + self.wrong / torch.tensor(self.task.scaler.std)
 
 
@@ -70,12 +77,12 @@ def task(field: Field) -> Task:
 
 
 @pytest.fixture(scope="module")
-def run(task: Task) -> Run:
+def run(task: Task) -> TrainedModel:
     return fitted_run(task)
 
 
 @pytest.fixture(scope="module")
-def records(run: Run, task: Task) -> list[Record]:
+def records(run: TrainedModel, task: Task) -> list[Record]:
     return evaluate(run, task)
 
 
@@ -97,7 +104,7 @@ def test_records_are_tidy_and_complete(records: list[Record]) -> None:
 
 def persisted(task: Task, points: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(window, lead, point, channel): last observed values, truth and mask of the test part."""
-    (part,), past, horizon = task.parts["test"], task.clock.past, task.clock.horizon
+    (part,), past, horizon = task.parts["test"], task.time_spec.past, task.time_spec.horizon
     guess, truth, mask = [], [], []
     for start in range(0, len(part.times) - past - horizon + 1, horizon):
         last = np.zeros((len(points), 2))
@@ -154,7 +161,7 @@ def test_no_forecast_goes_beyond_the_bounds_of_the_data(run, task) -> None:
     """Whoever makes it: far below the zeros that the data return to, it counts as zero."""
     assert task.scaler.low == (0.0, 0.0) and task.scaler.high == (None, None)
     records = evaluate(run, task, models={"low": Oracle(task, wrong=-1e4)})
-    windows = task.windows("test", task.clock.horizon)
+    windows = task.windows("test", task.time_spec.horizon)
     truth, seen = windows.targets(np.arange(len(windows)))
     for c, channel in enumerate(run.channels):
         values = truth[..., c] * task.scaler.std[c] + task.scaler.mean[c]
@@ -180,7 +187,12 @@ def test_the_fixed_decoder_is_scored_at_its_own_points(field) -> None:
 
 
 def test_the_floors_stand_beside_the_model(run, task, field) -> None:
-    assert list(floors_of(run, task)) == ["stonet", "persistence", "climatology", "linear"]
+    assert list(reference_forecasts(run, task)) == [
+        "stonet",
+        "persistence",
+        "climatology",
+        "linear",
+    ]
     for setting, names in (
         ("model=linear", ["linear", "persistence", "climatology"]),
         ("model=persistence", ["persistence", "climatology", "linear"]),
@@ -188,20 +200,20 @@ def test_the_floors_stand_beside_the_model(run, task, field) -> None:
         ('network.base="none"', ["stonet", "persistence", "climatology", "linear"]),
     ):
         other = small_task(field, setting)
-        assert list(floors_of(Run.untrained(other), other)) == names
+        assert list(reference_forecasts(TrainedModel.untrained(other), other)) == names
 
 
 def test_daily_persistence_is_a_floor_where_the_inputs_reach_back_a_day() -> None:
     hourly = small_field("sphere", frames=320)
     for past, daily in ((23, False), (24, True)):
         task = small_task(hourly, f"data.past={past}", "model=linear")
-        assert ("daily" in floors_of(Run.untrained(task), task)) is daily
+        assert ("daily" in reference_forecasts(TrainedModel.untrained(task), task)) is daily
 
 
 def test_the_floors_are_what_fitting_them_gives(field, task) -> None:
     """Beside any model, from the training part; the linear one also where the model has no base."""
-    run = Run.untrained(small_task(field, 'network.base="none"', unseen=UNSEEN))
-    beside = floors_of(run, task)
+    run = TrainedModel.untrained(small_task(field, 'network.base="none"', unseen=UNSEEN))
+    beside = reference_forecasts(run, task)
     for name in ("persistence", "climatology", "linear"):
         alone = fit_run(small_task(field, f"model={name}", unseen=UNSEEN), None, False, print)[0]
         assert isinstance(beside[name], type(alone.model))
@@ -252,7 +264,7 @@ def test_a_run_is_not_scored_on_data_of_another_kind(run, task, field) -> None:
 
 
 def test_how_many_windows_are_answered_at_a_time_makes_no_difference(
-    run: Run, task: Task, records: list[Record], monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, task: Task, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "AT_ONCE", 3 * len(task.dataset.points))
     for one, other in zip(evaluate(run, task), records, strict=True):

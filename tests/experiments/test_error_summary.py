@@ -16,10 +16,10 @@ from stonet.config import load_config
 from stonet.data.field import Dataset
 from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.metrics import find
-from stonet.evaluation.scoring import Answer, evaluate
+from stonet.evaluation.scoring import ScoredBatch, evaluate
 from stonet.experiments import EXPERIMENTS, ablation, comparison, cost
-from stonet.experiments.budgets import EFFORTS
-from stonet.experiments.error_summary import Tally, errors_of, hourly, in_short
+from stonet.experiments.budgets import EXPERIMENT_BUDGETS
+from stonet.experiments.error_summary import ErrorAccumulator, errors_of, hourly, in_short
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_the_parts_add_up_to_the_scores_of_evaluate(trained: Trained) -> None:
 def test_hours_are_those_of_the_targets(trained: Trained) -> None:
     """An error as large as the hour of its target, less where it is noon."""
     truth = trained.task.windows("test", 1, raw=True)
-    tally, chosen = Tally(truth, 20), np.arange(len(truth))
-    ahead = truth.starts[:, None] + truth.clock.past + np.arange(truth.clock.horizon)
+    tally, chosen = ErrorAccumulator(truth, 20), np.arange(len(truth))
+    ahead = truth.starts[:, None] + truth.time_spec.past + np.arange(truth.time_spec.horizon)
     hour = torch.from_numpy(truth.times[ahead] // (3600 * 10**9) % 24).double()
     values, observed = truth.targets(chosen)
     signed = torch.where(hour == 12, -hour, hour)[..., None, None]
-    tally.add(Answer(chosen, values.double() + signed, values, observed))
+    tally.add(ScoredBatch(chosen, values.double() + signed, values, observed))
     found = tally.by_hour()
     seen = sorted(set(hour.long().flatten().tolist()))
     assert [found["mae"][h] for h in seen] == pytest.approx(seen)
@@ -85,17 +85,17 @@ def test_a_training_is_repeated_to_the_bit(trained: Trained) -> None:
 
 
 def test_an_ablation_changes_one_setting() -> None:
-    small = EFFORTS["small"]
+    small = EXPERIMENT_BUDGETS["small"]
     cells = {one.label: one for one in ablation.cells(("wave",), (), 1, small)}
     assert cells["default"].config == load_config(settings=small.settings)
-    alone = ("network.base=none", "network.expert=0")
+    alone = ("network.base=none", "network.residual_width=0")
     assert cells["operator"].config == load_config(settings=(*small.settings, *alone))
     for label, one in cells.items():
         name = "operator" if label.startswith("operator") else "default"
         config, usual = one.config.model_dump(), cells[name].config.model_dump()
         differ = [
             f"{section}.{key}"
-            for section in ("read", "data", "graph", "network", "rival", "train")
+            for section in ("read", "data", "graph", "network", "baseline", "train")
             for key in config[section]
             if config[section][key] != usual[section][key]
         ]
@@ -108,7 +108,7 @@ def test_an_ablation_changes_one_setting() -> None:
 
 
 def test_the_ablations_table_holds_the_default_in_every_factor(tmp_path: Path) -> None:
-    cells = ablation.cells(("wave",), ("levels", "kernel"), 1, EFFORTS["small"])
+    cells = ablation.cells(("wave",), ("levels", "kernel"), 1, EXPERIMENT_BUDGETS["small"])
     training = dict(best_validation=0.1, steps=1, seconds_per_epoch=1.0, parameters=1)
     results = [
         result(one, {"mae": 1.0 + number, "rmse": 2.0, "training": training})
@@ -127,7 +127,7 @@ def test_the_ablations_table_holds_the_default_in_every_factor(tmp_path: Path) -
 
 
 def test_costs_are_told_beside_the_revised_decoder(tmp_path: Path) -> None:
-    cells = cost.cells(("wave",), (), 1, EFFORTS["small"])
+    cells = cost.cells(("wave",), (), 1, EXPERIMENT_BUDGETS["small"])
     assert [one.config.network.decoder for one in cells[:4]] == list(cost.DECODERS)
     assert all(one.config.network.base == "none" for one in cells[:4])  # the paper's formula
     results = [

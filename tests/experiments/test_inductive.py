@@ -17,7 +17,7 @@ from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import deviation_percent, evaluate
 from stonet.experiments import inductive
-from stonet.experiments.budgets import effort_of
+from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell, Result
 from stonet.experiments.places import asked, fitted
 from stonet.training.task import Task
@@ -33,7 +33,7 @@ def dataset() -> Dataset:
 
 def cell_of(model: str, ratios: bool = False) -> Cell:
     extra = {"share": 0.3, "ratios": ratios}
-    return effort_of("smoke").cell("inductive", "small", model, model=model, extra=extra)
+    return experiment_budget("smoke").cell("inductive", "small", model, model=model, extra=extra)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +59,10 @@ def test_errors_by_kind_of_points_are_those_of_an_evaluation(scores, dataset, mo
 
 def by_hand(task: Task, guess: np.ndarray) -> list[np.ndarray]:
     """|error| at the unseen points by test window, where they were observed."""
-    (part,), clock, sizes = task.parts["test"], task.clock, []
+    (part,), time_spec, sizes = task.parts["test"], task.time_spec, []
     for number, forecast in enumerate(guess):
-        start = number * clock.horizon + clock.past
-        here = slice(start, start + clock.horizon)
+        start = number * time_spec.horizon + time_spec.past
+        here = slice(start, start + time_spec.horizon)
         known = part.observed[here, 14:]
         sizes.append(np.abs(forecast - part.values[here, 14:])[known])
     return sizes
@@ -85,11 +85,11 @@ def test_interpolated_forecasts_are_scored_as_by_hand(scores, dataset) -> None:
 
 def test_ideal_is_kriging_of_what_came_whoever_forecasts(scores, dataset) -> None:
     task = train(dataset, cell_of("persistence").config, BUDGET).task
-    (part,), clock = task.parts["test"], task.clock
+    (part,), time_spec = task.parts["test"], task.time_spec
     nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
-    known = np.where(part.observed, part.values, np.nan)[clock.past :, :14].astype(np.float64)
-    count = len(known) // clock.horizon  # windows, whose targets follow each other
-    came = known[: count * clock.horizon].reshape(count, clock.horizon, 14, 1)
+    known = np.where(part.observed, part.values, np.nan)[time_spec.past :, :14].astype(np.float64)
+    count = len(known) // time_spec.horizon  # windows, whose targets follow each other
+    came = known[: count * time_spec.horizon].reshape(count, time_spec.horizon, 14, 1)
     sizes = by_hand(task, interpolate(came, nodes, queries, fitted(task)["kriging"]))
     wanted = np.concatenate(sizes).mean()
     assert scores["stonet"]["groups"]["ideal"]["mae"] == pytest.approx(wanted, rel=1e-6)
@@ -130,7 +130,7 @@ def test_where_no_points_are_held_out_there_is_nothing_to_measure() -> None:
 
 
 def test_cells_ask_every_model_at_one_share_and_ours_at_all() -> None:
-    effort = effort_of("small")
+    effort = experiment_budget("small")
     cells = inductive.cells(["wave"], (), 2, effort)
     asked = {(c.label, c.config.data.unseen, c.seed) for c in cells}
     assert {(m, 0.2, s) for m in ("stonet", "astgcn") for s in (0, 1)} <= asked
@@ -138,7 +138,7 @@ def test_cells_ask_every_model_at_one_share_and_ours_at_all() -> None:
     assert ("persistence", 0.2, 1) not in asked  # the same with any seed
     assert len({c.name for c in cells}) == len({(c.label, c.seed) for c in cells}) == len(cells)
     assert [c.label for c in cells if c.options["ratios"]] == ["stonet 50% unseen"]
-    full = inductive.cells(["wave"], ("stonet",), 1, effort_of("full"))
+    full = inductive.cells(["wave"], ("stonet",), 1, experiment_budget("full"))
     assert [(c.inductive, c.config.data.unseen) for c in full] == [(True, None)]
     with pytest.raises(StonetError, match="stgnc"):
         inductive.cells(["wave"], ("stgnc",), 1, effort)
@@ -146,7 +146,7 @@ def test_cells_ask_every_model_at_one_share_and_ours_at_all() -> None:
 
 def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Result:
     """A result with these MAEs; windows differ from them by the same pattern."""
-    cell = effort_of("smoke").cell(
+    cell = experiment_budget("smoke").cell(
         "inductive", "small", label, seed, extra={"share": share, "ratios": False}
     )
     told = {

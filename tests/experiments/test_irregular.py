@@ -11,15 +11,15 @@ import pytest
 import torch
 from helpers.small import small_dataset
 
+from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch
 from stonet.errors import StonetError
 from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate
 from stonet.experiments import irregular
-from stonet.experiments.budgets import effort_of
+from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell, Result
 from stonet.experiments.corruption import (
     Between,
@@ -41,7 +41,7 @@ MILLISECOND = 10**6
 
 def cell_of(model: str, ask: str = "missing", *settings: str) -> Cell:
     extra = {"ask": ask, "labels": None}
-    return effort_of("smoke").cell(
+    return experiment_budget("smoke").cell(
         "irregular", "small", model, model=model, settings=settings, extra=extra
     )
 
@@ -58,7 +58,7 @@ def inputs(trained: Trained, chosen: np.ndarray) -> Batch:
 
 def told(trained: Trained, batch: Batch) -> torch.Tensor:
     nodes = trained.task.nodes
-    return answer(trained, batch, trained.run.model.eval().scene(nodes, nodes))
+    return answer(trained, batch, trained.run.model.eval().graphs(nodes, nodes))
 
 
 @EVERY
@@ -119,7 +119,7 @@ def test_thinned_inputs_are_answered_as_a_field_that_lacks_these_frames(trained:
     windows = task.windows("test", task.scoring_stride)
     left = thinned(0.5)(windows.inputs(chosen), chosen)
     found = told(trained, left)
-    (part,), past = task.parts["test"], task.clock.past
+    (part,), past = task.parts["test"], task.time_spec.past
     for number in chosen:
         count = past - past // 2
         kept = past - 1 + left.lag[number, -count:].round().long().numpy()
@@ -171,9 +171,9 @@ def between(dataset: Dataset, model: str = "persistence") -> Between:
 def test_between_the_steps_lies_the_finer_truth() -> None:
     """Inputs and targets are one straight line in time; so is what fills it."""
     asked = between(rising(1))
-    assert asked.trained.task.clock.step == 4 * MILLISECOND
+    assert asked.trained.task.time_spec.step == 4 * MILLISECOND
     truth, observed = asked.truth()
-    past, horizon = asked.trained.task.clock.past, asked.trained.task.clock.horizon
+    past, horizon = asked.trained.task.time_spec.past, asked.trained.task.time_spec.horizon
     assert observed.all() and truth.shape[1] == 4 * horizon
     inputs = asked.inputs()
     slope = (inputs[:, -1] - inputs[:, 0]) / (4 * (past - 1))  # by frame
@@ -216,7 +216,7 @@ def test_at_the_steps_a_model_says_what_it_says_on_the_coarser_data() -> None:
     task = asked.trained.task
     index = [windows[0] for windows in (asked.windows().starts[:1],)]
     assert index == [0]
-    field = coarse.episodes[0].between(0, task.clock.past)
+    field = coarse.episodes[0].between(0, task.time_spec.past)
     wanted = forecast(asked.trained.run, field).values
     np.testing.assert_allclose(asked.forecast()[0, 3::4], wanted, rtol=1e-4, atol=1e-5)
 
@@ -237,7 +237,7 @@ def test_inputs_out_of_step_come_with_their_true_times() -> None:
 
 
 def test_cells_ask_for_half_of_the_labels_everywhere_and_for_any_number_on_some() -> None:
-    effort = effort_of("small")
+    effort = experiment_budget("small")
     cells = irregular.cells(["wave", "solar-pv"], (), 2, effort)
     kept = {(c.dataset, c.config.data.labels, c.seed) for c in cells if c.model == "stonet"}
     assert {(d, n, s) for d in ("wave", "solar-pv") for n in (6, None) for s in (0, 1)} <= kept
@@ -255,7 +255,7 @@ def test_cells_ask_for_half_of_the_labels_everywhere_and_for_any_number_on_some(
 
 
 def result_of(label: str, seed: int, extra: dict[str, Any], **scores: Any) -> Result:
-    cell = effort_of("smoke").cell("irregular", "small", label, seed, extra=extra)
+    cell = experiment_budget("smoke").cell("irregular", "small", label, seed, extra=extra)
     empty: dict[str, Any] = dict(
         key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
     )

@@ -9,12 +9,12 @@ from helpers.cells import result
 from helpers.paths import ROOT
 
 from stonet.experiments import EXPERIMENTS, paper_tables
-from stonet.experiments.budgets import EFFORTS
-from stonet.experiments.claims import RIVALS, Claim, claims_of
+from stonet.experiments.budgets import EXPERIMENT_BUDGETS
+from stonet.experiments.claims import BASELINES, Claim, claims_of
 from stonet.experiments.markdown import grid, percent, shown
 from stonet.experiments.report import FIGURES, page, write_page
 from stonet.experiments.store import Store
-from stonet.models.registry import FLOORS
+from stonet.models.registry import REFERENCE_FORECASTS
 
 EMPTY: dict[str, list] = {name: [] for name in (*EXPERIMENTS, "longer")}
 
@@ -75,14 +75,17 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     tables = EMPTY | {
         "comparison": [
             line | {"mae": 0.8, "improvement": 20.0, "p": 0.01, "improvement_based": 20.0},
-            *({"dataset": "wave", "model": name, "mae": 1.6} for name in RIVALS),
-            *({"dataset": "wave", "model": name, "mae": 1.0} for name in FLOORS),
+            *({"dataset": "wave", "model": name, "mae": 1.6} for name in BASELINES),
+            *({"dataset": "wave", "model": name, "mae": 1.0} for name in REFERENCE_FORECASTS),
             {"dataset": "wave", "model": "stgcn+base", "mae": 1.0},
             {"dataset": "wave", "model": "tgcn+base", "mae": 2.0},
         ],
         "longer": [
             line | {"mae": 0.7, "improvement": -7.0, "p": 0.01},
-            *({"dataset": "wave", "model": name, "mae": 0.6} for name in (*RIVALS, *FLOORS)),
+            *(
+                {"dataset": "wave", "model": name, "mae": 0.6}
+                for name in (*BASELINES, *REFERENCE_FORECASTS)
+            ),
         ],
         "inductive": [
             line | {"share": 0.2, "deviation": 3.0, "gain": 12.0},
@@ -111,20 +114,22 @@ def test_claims_find_their_numbers_in_the_tables() -> None:
     assert "Significantly (p < 0.05) below on wave." in claims[0].paragraph()
     assert "Significantly (p < 0.05) above on wave." in claims[2].paragraph()
     assert "Too few windows for a test: wave." in claims[3].paragraph()
-    assert claims[3].verdict == "holds where measured"  # the other rivals never met the base
+    assert claims[3].verdict == "holds where measured"  # the other baselines never met the base
     assert "there are on the base: wave 2." in claims[3].paragraph()
-    others = [{"dataset": "wave", "model": f"{name}+base", "mae": 1.0} for name in RIVALS]
+    others = [{"dataset": "wave", "model": f"{name}+base", "mae": 1.0} for name in BASELINES]
     all_met = claims_of(
         tables | {"comparison": [*tables["comparison"][:-2], *others]}, ("wave",), 1
     )
     assert all_met[3].verdict == "holds"
-    lacking = tables | {"comparison": tables["comparison"][:4]}  # rivals and floors are missing
+    lacking = tables | {
+        "comparison": tables["comparison"][:4]
+    }  # baselines and reference forecasts are missing
     assert [c.verdict for c in claims_of(lacking, ("wave",), 1)][:2] == ["not measured"] * 2
     assert {claim.verdict for claim in claims_of(EMPTY, ("wave",), 1)} == {"not measured"}
 
 
 def test_a_page_of_few_cells_shows_them_and_says_what_lacks(tmp_path: Path) -> None:
-    small, store = EFFORTS["small"], Store(tmp_path)
+    small, store = EXPERIMENT_BUDGETS["small"], Store(tmp_path)
     training = dict(parameters=1, steps=2, seconds=3.0, best_validation=0.1)
     for asked in EXPERIMENTS["comparison"].cells(
         ("wave",), ("stonet", "linear", "daily"), 1, small
@@ -142,7 +147,7 @@ def test_a_page_of_few_cells_shows_them_and_says_what_lacks(tmp_path: Path) -> N
     assert "not possible: daily on wave" in text and "cells are not computed yet**" in text
     assert "10.3 %" in text  # the paper's own improvement on Wave
     assert "With more time" not in text  # nothing is known of that
-    long = EFFORTS["long"].cell("comparison", "wave", "stonet")
+    long = EXPERIMENT_BUDGETS["long"].cell("comparison", "wave", "stonet")
     store.save(result(long, scores | {"mae": 0.0013}))
     assert "### With more time" in page(store) and "| stonet | **1.3** | - |" in page(store)
     store.path(long).unlink()

@@ -19,10 +19,10 @@ from stonet.data.field import Dataset
 from stonet.errors import DataError, StonetError, UsageError
 from stonet.evaluation.comparison import Budget
 from stonet.experiments import EXPERIMENTS, comparison, runner
-from stonet.experiments.budgets import EFFORTS, Effort, effort_of
+from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget, experiment_budget
 from stonet.experiments.cell import Cell
 from stonet.experiments.datasets import TASKS, check_task, data_sha256, open_task
-from stonet.experiments.runner import Shelf, beside, repeat, run
+from stonet.experiments.runner import DatasetCache, beside, repeat, run
 from stonet.experiments.store import Store, read_result
 from stonet.io.write import write
 
@@ -70,21 +70,21 @@ def test_the_key_feels_all_that_decides_and_nothing_else(data: str) -> None:
     same = (
         replace(usual, label="other"),
         cell(data, settings=("train.clip=5.0",)),  # the default
-        cell(data, settings=("network.latent=9",)),  # nothing to a rival
+        cell(data, settings=("network.latent=9",)),  # nothing to a baseline
     )
     other = (
         replace(usual, seed=1),
         replace(usual, training=Budget(epochs=2, steps=4)),
         replace(usual, extra=(("ratio", 0.5),)),
         cell(data, settings=("train.clip=4.0",)),
-        cell(data, settings=("rival.hidden=9",)),
+        cell(data, settings=("baseline.hidden=9",)),
         cell(data, "gcgru"),
     )
     assert {one.key("data") for one in same} == {key}
     assert key not in {one.key("data") for one in other} and key != usual.key("other data")
     ours, wider = cell(data, "stonet"), cell(data, "stonet", settings=("network.latent=9",))
     assert ours.key("data") != wider.key("data")
-    assert ours.key("data") == cell(data, "stonet", settings=("rival.hidden=9",)).key("data")
+    assert ours.key("data") == cell(data, "stonet", settings=("baseline.hidden=9",)).key("data")
 
 
 def test_nothing_is_computed_twice(data: str, store: Store, calls: list[Cell]) -> None:
@@ -128,7 +128,7 @@ def test_a_cell_that_another_process_works_on_is_passed_by_and_collected(
 ) -> None:
     monkeypatch.setattr(runner, "POLL", 0.01)
     first, second = cell(data, "stgcn"), cell(data, "gcgru")
-    other = runner.compute(first, Shelf())
+    other = runner.compute(first, DatasetCache())
     calls.clear()
     with store.claim(first) as mine, store.claim(first) as twice:
         assert mine and not twice
@@ -216,20 +216,22 @@ def test_a_task_holds_points_out_only_where_they_are_asked_for() -> None:
 
 
 def test_wishes_change_the_efforts_name() -> None:
-    small = effort_of("small")
+    small = experiment_budget("small")
     assert small.changed() == small and small.name == "small"
     assert small.changed(minutes=small.training.minutes) == small
     assert small.changed(minutes=2.0).name == "small-changed"
     assert small.changed(settings=("train.lr=1",)).name == "small-changed"
     with pytest.raises(UsageError, match="Choose one of: full, long, small, smoke"):
-        effort_of("tiny")
+        experiment_budget("tiny")
     with pytest.raises(UsageError, match="train"):
         small.changed(settings=("train.rate=1",)).cell("comparison", "wave", "stonet")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-@pytest.mark.parametrize("effort", EFFORTS.values(), ids=EFFORTS)
-def test_every_experiment_asks_for_cells_that_can_be_told_apart(name: str, effort: Effort) -> None:
+@pytest.mark.parametrize("effort", EXPERIMENT_BUDGETS.values(), ids=EXPERIMENT_BUDGETS)
+def test_every_experiment_asks_for_cells_that_can_be_told_apart(
+    name: str, effort: ExperimentBudget
+) -> None:
     tasks, seeds = effort.datasets_of(name), effort.seeds_of(name)
     cells = EXPERIMENTS[name].cells(tasks, (), seeds, effort)
     assert len({Store(Path()).path(one) for one in cells}) == len(cells)
@@ -242,7 +244,7 @@ def test_every_experiment_asks_for_cells_that_can_be_told_apart(name: str, effor
 
 
 def test_published_tasks_stand_for_the_papers_six() -> None:
-    assert {TASKS[name].paper for name in EFFORTS["small"].tasks} == {
+    assert {TASKS[name].paper for name in EXPERIMENT_BUDGETS["small"].tasks} == {
         "Wave", "Solar", "Temperature", "Humidity", "Cloud", "Wind",
     }  # fmt: skip
 
@@ -263,7 +265,7 @@ def test_the_table_tells_who_is_better_and_whether_that_is_luck() -> None:
         "persistence": lambda i: noise(i) + 4,
         "linear": noise,
         "stgcn": lambda i: noise(i) + 1,
-        "stgcn+base": lambda i: noise(i) - 0.5,  # neither a rival nor a floor
+        "stgcn+base": lambda i: noise(i) - 0.5,  # neither a baseline nor a reference forecast
         "stonet": lambda i: 0.9 * noise(i),
         "daily": None,
     }
@@ -287,6 +289,6 @@ def test_the_table_tells_who_is_better_and_whether_that_is_luck() -> None:
 
 def test_floors_and_rivals_on_the_base_have_the_first_seed_alone() -> None:
     labels = ("stgcn", "stgcn+base", "linear")
-    found = comparison.cells(("wave",), labels, 2, EFFORTS["small"])
+    found = comparison.cells(("wave",), labels, 2, EXPERIMENT_BUDGETS["small"])
     asked = [(cell.label, cell.seed) for cell in found]
     assert asked == [("stgcn", 0), ("stgcn", 1), ("stgcn+base", 0), ("linear", 0)]

@@ -9,22 +9,22 @@ import pytest
 import torch
 from helpers.contracts import Case, small_field
 
+from stonet.data.batch import Batch
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch
 from stonet.errors import UsageError
 from stonet.models.forecaster import Output, Tile
 from stonet.training.tiles import bisect
 
 TWO_LEVELS = ("graph.levels=2", "network.layers=2")
 THREE_LEVELS = ("graph.levels=3", "network.layers=1", "graph.within_degree=4")
-PLAIN = ("graph.levels=1", "network.base=none", "network.expert=0", "network.layers=2")
+PLAIN = ("graph.levels=1", "network.base=none", "network.residual_width=0", "network.layers=2")
 PAPER = (
     "graph.levels=2",
     "network.sharp=false",
     "network.separable=false",
     "network.base=none",
-    "network.expert=0",
+    "network.residual_width=0",
     "network.window_time=true",
     "network.terms=2",
 )
@@ -56,13 +56,13 @@ def on_a_grid(field: Field) -> Field:
 @torch.no_grad()
 def whole_and_tiles(case: Case, count: int) -> tuple[Output, list[tuple[Tile, np.ndarray, Output]]]:
     model, batch = case.model(), case.batch()
-    web = model.web(case.nodes)
+    adjacency = model.adjacency(case.nodes)
     parts = []
     for core in bisect(case.nodes, count):
-        tile = model.tile(web, core)
+        tile = model.tile(adjacency, core)
         assert tile.nodes is not None
-        parts.append((tile, core, model(restricted(batch, tile.nodes), tile.scene)))
-    return model(batch, model.scene(case.nodes)), parts
+        parts.append((tile, core, model(restricted(batch, tile.nodes), tile.graphs)))
+    return model(batch, model.graphs(case.nodes)), parts
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
@@ -70,9 +70,9 @@ def whole_and_tiles(case: Case, count: int) -> tuple[Output, list[tuple[Tile, np
 def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) -> None:
     case = a_case(kind, *SETTINGS[variant])
     whole, parts = whole_and_tiles(case, 7)
-    web = case.run.model.web(case.nodes)
-    assert web.isolated == case.run.model.isolated(case.run.model.scene(case.nodes))
-    assert web.isolated > 0 or "graph.levels=1" in SETTINGS[variant]
+    adjacency = case.run.model.adjacency(case.nodes)
+    assert adjacency.isolated == case.run.model.isolated(case.run.model.graphs(case.nodes))
+    assert adjacency.isolated > 0 or "graph.levels=1" in SETTINGS[variant]
     sizes = [len(tile.nodes) for tile, _, _ in parts]
     assert min(sizes) < len(case.nodes) < sum(sizes)  # there are halos, and they are not all
     for tile, core, part in parts:
@@ -88,12 +88,12 @@ def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) ->
 
 def test_the_halo_is_needed_to_the_last_node() -> None:
     """What lies in the halo of the encoder changes the core; what lies outside cannot."""
-    case = a_case("sphere", *TWO_LEVELS, "network.base=none", "network.expert=0")
+    case = a_case("sphere", *TWO_LEVELS, "network.base=none", "network.residual_width=0")
     model, batch = case.model(), case.batch(missing=0.0)
-    tile = model.tile(model.web(case.nodes), bisect(case.nodes, 7)[3])
+    tile = model.tile(model.adjacency(case.nodes), bisect(case.nodes, 7)[3])
     assert tile.nodes is not None
     frames = batch.frames.requires_grad_()
-    output = model(batch, model.scene(case.nodes))
+    output = model(batch, model.graphs(case.nodes))
     chosen = torch.from_numpy(tile.nodes[: tile.core])
     assert output.reconstruction is not None
     seen = output.forecast[:, :, chosen].abs().sum() + output.reconstruction[:, chosen].abs().sum()
@@ -128,4 +128,4 @@ def test_tiles_are_a_balanced_partition(kind: str, count: int) -> None:
 def test_models_that_see_all_points_at_once_say_so(settings: tuple[str, ...]) -> None:
     case = Case.of(small_field(), *settings)
     with pytest.raises(UsageError, match=r"all points at once and cannot be trained in tiles"):
-        case.run.model.web(case.nodes)
+        case.run.model.adjacency(case.nodes)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from stonet.experiments import comparison
-from stonet.experiments.budgets import EFFORTS
+from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 from stonet.experiments.cell import Cell, Result
 
-SMOKE = EFFORTS["smoke"]
+SMOKE = EXPERIMENT_BUDGETS["smoke"]
 
 
 def cell(data: str, label: str = "stgcn", seed: int = 0, **changes: Any) -> Cell:

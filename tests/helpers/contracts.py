@@ -12,16 +12,17 @@ import numpy as np
 import torch
 
 from stonet.config import load_config
+from stonet.data.batch import Batch
 from stonet.data.durations import SECOND
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch, Windows
-from stonet.models.forecaster import Forecaster, Scene, masked_mae
+from stonet.data.windows import Windows
+from stonet.models.forecaster import Forecaster, Graphs, masked_mae
 from stonet.models.registry import build_model
 from stonet.training.batches import hide_sensors
 from stonet.training.run_folder import pack, unpack
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 HOUR = 3600 * SECOND
 START = 1_600_000_000 * SECOND // HOUR * HOUR
@@ -54,14 +55,14 @@ def small_task(field: Field, *settings: str, unseen: tuple[int, ...] = ()) -> Ta
     return Task.of(Dataset((field,), "small", unseen), load_config("tiny", settings=settings))
 
 
-def fitted_run(task: Task) -> Run:
+def fitted_run(task: Task) -> TrainedModel:
     """As training starts: closed forms solved, no step taken."""
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     run.model.fit_closed_form(task.windows("train"), task.windows("validation"), run.nodes)
     return run
 
 
-def stirred_run(*settings: str) -> Run:
+def stirred_run(*settings: str) -> TrainedModel:
     """Base and network, both saying something, on the sphere and two channels."""
     run = fitted_run(small_task(small_field("sphere", channels=2), *settings))
     stirred(run.model)
@@ -90,7 +91,7 @@ def double(batch: Batch) -> Batch:
 class Case:
     """A model and windows to try it on."""
 
-    run: Run
+    run: TrainedModel
     windows: Windows
     relabels: bool = True  # whether the nodes may come in another order
     tolerance: float = 1e-8  # within which sums in another order, or solvers' steps, may differ
@@ -125,10 +126,10 @@ class Elsewhere(torch.Tensor):
         return torch.device("cuda")
 
 
-def fresh_copy(run: Run) -> Forecaster:
+def fresh_copy(run: TrainedModel) -> Forecaster:
     """The same weights in another object, by way of a file."""
     weights, _ = unpack(pack(run.model.state_dict(), {}), "the copy")
-    copy = build_model(run.config, run.clock, len(run.channels), run.nodes)
+    copy = build_model(run.config, run.time_spec, len(run.channels), run.nodes)
     copy.load_state_dict(weights)
     return copy
 
@@ -146,7 +147,7 @@ def with_gaps(batch: Batch, missing: float) -> Batch:
 def ask(
     model: Forecaster, batch: Batch, nodes: Points, queries: Points | None = None
 ) -> torch.Tensor:
-    return model(batch, model.scene(nodes, queries)).forecast
+    return model(batch, model.graphs(nodes, queries)).forecast
 
 
 # The truths.
@@ -174,7 +175,7 @@ def relabelling_the_nodes_relabels_the_forecast(case: Case) -> None:
 
 def nothing_after_the_issue_time_is_used(case: Case) -> None:
     model, windows, chosen = case.model(), case.windows, np.array([4])
-    issue = windows.starts[4] + windows.clock.past
+    issue = windows.starts[4] + windows.time_spec.past
     whole = windows.fields[0]
     values = whole.values.copy()
     values[issue:] = 1e3
@@ -199,7 +200,7 @@ def a_saved_model_is_the_same_model(case: Case) -> None:
 def every_parameter_learns(case: Case) -> None:
     """No one is left out of the graph; after a step, when no map is zero any more, all move.
 
-    But for the experts, which learn at school and nowhere else.
+    But for the residuals, which learn at school and nowhere else.
     """
     model = fresh_copy(case.run)
     learn(model, case, steps=3, hidden=0.3)
@@ -207,7 +208,7 @@ def every_parameter_learns(case: Case) -> None:
     still = [n for n, p in learning(model).items() if p.numel() and not p.grad.any()]
     assert not still, f"{still} never learn"
     left = [name for name in named if name not in learning(model)]
-    assert all(n.startswith("experts.") and named[n].grad is None for n in left), left
+    assert all(n.startswith("residuals.") and named[n].grad is None for n in left), left
 
 
 def one_window_can_be_learned_by_heart(case: Case) -> None:
@@ -226,10 +227,10 @@ def learn(model: Forecaster, case: Case, steps: int, hidden: float = 0.0) -> lis
     if not named:
         return []
     optimiser = torch.optim.Adam(named.values(), lr=2e-2)
-    scene, losses = model.scene(case.nodes), []
+    graphs, losses = model.graphs(case.nodes), []
     for step in range(steps):
         optimiser.zero_grad()
-        loss = loss_of(model, case, scene, hidden, step)
+        loss = loss_of(model, case, graphs, hidden, step)
         loss.backward()
         lost = [name for name, p in named.items() if p.grad is None]
         assert not lost, f"no gradient reaches {lost}"
@@ -238,10 +239,12 @@ def learn(model: Forecaster, case: Case, steps: int, hidden: float = 0.0) -> lis
     return losses
 
 
-def loss_of(model: Forecaster, case: Case, scene: Scene, hidden: float, step: int) -> torch.Tensor:
+def loss_of(
+    model: Forecaster, case: Case, graphs: Graphs, hidden: float, step: int
+) -> torch.Tensor:
     chosen = np.array([25])
     batch = hide_sensors(case.windows.inputs(chosen), hidden, (0, step))
-    output = model(batch, scene)
+    output = model(batch, graphs)
     error, count = masked_mae(output.forecast, *case.windows.targets(chosen))
     if output.reconstruction is None:
         return error / count

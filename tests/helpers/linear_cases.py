@@ -7,41 +7,42 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from stonet.data.batch import Batch, make_batch
 from stonet.data.durations import SECOND
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, Windows, cut, make_batch
+from stonet.data.time_spec import TimeSpec
+from stonet.data.windows import Windows, cut
 from stonet.linear.fit import fit_linear
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import LinearBase
+from stonet.linear.regression import LinearForecast
 
 HOUR = 3600 * SECOND
 
 
-CLOCK = Clock(step=SECOND, past=6, horizon=4, calendar=False)
+CLOCK = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
 
 
-DAILY = Clock(step=HOUR, past=2, horizon=4, calendar=True)
+DAILY = TimeSpec(step=HOUR, past=2, horizon=4, calendar=True)
 
 
 POINTS = Points(np.random.default_rng(0).uniform(0, 1, (12, 2)))
 
 
 def windows(
-    values: np.ndarray, clock: Clock = CLOCK, observed: np.ndarray | None = None
+    values: np.ndarray, time_spec: TimeSpec = CLOCK, observed: np.ndarray | None = None
 ) -> Windows:
     """Every window of one episode (time, node, channel)."""
     field = Field(
         values.astype(np.float32),
-        clock.step * np.arange(len(values)),
+        time_spec.step * np.arange(len(values)),
         POINTS,
         tuple(f"c{i}" for i in range(values.shape[-1])),
         observed,
-        calendar=clock.calendar,
+        calendar=time_spec.calendar,
     )
-    return cut((field,), Scaler.identity(values.shape[-1]), clock)
+    return cut((field,), Scaler.identity(values.shape[-1]), time_spec)
 
 
 def asked(
@@ -62,10 +63,10 @@ def asked(
 
 
 def answer(
-    base: LinearBase, batch: Batch, queries: Points = POINTS, nodes: Points = POINTS
+    base: LinearForecast, batch: Batch, queries: Points = POINTS, nodes: Points = POINTS
 ) -> torch.Tensor:
     """(future, query, channel)."""
-    stencil = make_stencil(queries, nodes, base.texture)
+    stencil = make_stencil(queries, nodes, base.covariance)
     return base(batch, stencil.to(torch.device("cpu"), batch.frames.dtype))[0]
 
 
@@ -79,8 +80,8 @@ def noise(*shape: int, seed: int = 1) -> np.ndarray:
 
 
 def fitted(
-    train: Windows, validation: Windows, clock: Clock = CLOCK, kind: str = "ridge"
-) -> LinearBase:
-    base = LinearBase(clock, len(train.fields[0].channels), kind)
+    train: Windows, validation: Windows, time_spec: TimeSpec = CLOCK, kind: str = "ridge"
+) -> LinearForecast:
+    base = LinearForecast(time_spec, len(train.fields[0].channels), kind)
     fit_linear(base, train, validation, POINTS)
     return base

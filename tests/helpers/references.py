@@ -17,7 +17,7 @@ from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.branch import FixedBranch, Links, RevisedBranch
-from stonet.operators.decoder import OperatorDecoder, Question
+from stonet.operators.decoder import DecoderInput, OperatorDecoder
 from stonet.operators.encoder import KernelOperator, MultipoleEncoder, TimeEmbedding
 from stonet.operators.graph_kernel import GraphKernel
 
@@ -170,7 +170,9 @@ def xi(branch: RevisedBranch, edge: Tensor, lag: Tensor, past: int) -> Tensor:
     return torch.stack([torch.stack(row) for row in rows])
 
 
-def aggregate(branch: nn.Module, asked: Question, links: Links, b: int, z: int, q: int) -> Tensor:
+def aggregate(
+    branch: nn.Module, asked: DecoderInput, links: Links, b: int, z: int, q: int
+) -> Tensor:
     """AGG before its activation, for one sample, one time and one query.
 
     With missing inputs: n_t times the mean over the pairs (x_j, t_s) that are there.
@@ -199,7 +201,7 @@ def trunk(decoder: OperatorDecoder, lead: Tensor, calendar: Tensor, x: Tensor) -
     return mlp(decoder.trunk, torch.cat([x, time_embedding(decoder.embedding, time)]))
 
 
-def operator_decoder(decoder: OperatorDecoder, asked: Question, links: Links) -> Tensor:
+def operator_decoder(decoder: OperatorDecoder, asked: DecoderInput, links: Links) -> Tensor:
     """v_dec(x, t), one sample, one time and one query after another."""
     batch, future, queries = len(asked.latent), asked.lead.shape[1], len(links.position)
     result = []

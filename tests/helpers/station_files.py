@@ -7,7 +7,7 @@ import numpy as np
 from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.merge import assemble
 
 HOUR = 3600 * 10**9
@@ -18,10 +18,10 @@ PLACES = {name: (50.0 + i, 7.0 * i) for i, name in enumerate("abcdef")}
 
 def content(
     times: list[int], names: str, channels: tuple[str, ...], values: np.ndarray, origin: str = "f"
-) -> Content:
+) -> LazySource:
     points = Points(np.array([PLACES[name] for name in names]), "sphere", tuple(names))
     values = np.asarray(values, np.float32)
-    return Content(
+    return LazySource(
         origin=origin,
         times=HOUR * np.array(times, dtype=np.int64),
         points=points,
@@ -31,5 +31,5 @@ def content(
     )
 
 
-def joined(contents: list[Content], **options: object) -> Field:
+def joined(contents: list[LazySource], **options: object) -> Field:
     return assemble(contents, ReadConfig(**options))

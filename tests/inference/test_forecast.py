@@ -14,7 +14,7 @@ from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
 from stonet.inference import session
 from stonet.inference.forecast import forecast
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,12 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> TrainedModel:
     return stirred_run()
 
 
 @pytest.fixture(scope="module")
-def plain() -> tuple[Run, Field]:
+def plain() -> tuple[TrainedModel, Field]:
     """Without a calendar, on a plane."""
     field = small_field("plane")
     return fitted_run(small_task(field, "model=linear")), field
@@ -54,13 +54,13 @@ def test_the_trained_lead_times_are_asked_for_in_the_data_s_own_words(run, field
 
 
 def test_a_forecast_is_the_model_s_answer_in_units(run, field) -> None:
-    """The same as by hand: windows, scene, model, scaler."""
+    """The same as by hand: windows, graphs, model, scaler."""
     task = small_task(field)
     windows = task.windows("test")
-    batch, scene = windows.inputs(np.array([0])), run.model.scene(run.nodes)
+    batch, graphs = windows.inputs(np.array([0])), run.model.graphs(run.nodes)
     with torch.no_grad():
-        by_hand = run.scaler.denormalise(run.model(batch, scene).forecast[0].numpy())
-    issue = int(np.flatnonzero(field.times == windows.times[run.clock.past - 1])[0])
+        by_hand = run.scaler.denormalise(run.model(batch, graphs).forecast[0].numpy())
+    issue = int(np.flatnonzero(field.times == windows.times[run.time_spec.past - 1])[0])
     np.testing.assert_allclose(
         forecast(run, field.between(0, issue + 1)).values, by_hand, atol=1e-4
     )

@@ -16,19 +16,19 @@ import xarray as xr
 from helpers.contracts import HOUR, small_field, small_points, stirred_run
 from helpers.paths import ROOT
 
+from stonet.data.batch import Batch
 from stonet.data.cf import outline
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.inference import hindcast as module
 from stonet.inference.forecast import forecast
 from stonet.inference.hindcast import hindcast
 from stonet.inference.session import Session
 from stonet.io.read import read
-from stonet.io.zarr_writer import Archive, check_unfinished
+from stonet.io.zarr_writer import ZarrWriter, check_unfinished
 from stonet.training.run_folder import RunFolder
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 PAST, HORIZON = 6, 4
@@ -46,7 +46,7 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> TrainedModel:
     return stirred_run()
 
 
@@ -76,7 +76,7 @@ def test_each_is_the_forecast_of_its_time(
         np.testing.assert_allclose(got, forecast(run, so_far).values, rtol=0, atol=1e-4)
 
 
-def test_a_store_tells_what_it_is(tmp_path: Path, run: Run, field: Field) -> None:
+def test_a_store_tells_what_it_is(tmp_path: Path, run: TrainedModel, field: Field) -> None:
     sites = small_points("sphere", 5, seed=7)
     shape = hindcast(run, field, tmp_path / "h.zarr", step=6 * HOUR, at=sites)
     file = opened(tmp_path / "h.zarr")
@@ -95,7 +95,7 @@ def test_a_store_tells_what_it_is(tmp_path: Path, run: Run, field: Field) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
 
 
-def test_a_silent_beginning_is_missing(tmp_path: Path, run: Run, field: Field) -> None:
+def test_a_silent_beginning_is_missing(tmp_path: Path, run: TrainedModel, field: Field) -> None:
     mask = field.observed.copy()
     mask[: PAST + 1] = False
     late = replace(field.between(0, 14), mask=mask[:14])
@@ -104,7 +104,9 @@ def test_a_silent_beginning_is_missing(tmp_path: Path, run: Run, field: Field) -
     assert np.isnan(values[:2]).all() and np.isfinite(values[2:]).all()
 
 
-def test_points_that_are_held_out_have_no_influence(tmp_path: Path, run: Run, field: Field) -> None:
+def test_points_that_are_held_out_have_no_influence(
+    tmp_path: Path, run: TrainedModel, field: Field
+) -> None:
     seen, few = np.arange(2, 24), field.between(0, 12)
     hindcast(run, few, tmp_path / "seen.zarr", seen=seen)
     hindcast(run, few.take(seen), tmp_path / "taken.zarr")
@@ -112,20 +114,20 @@ def test_points_that_are_held_out_have_no_influence(tmp_path: Path, run: Run, fi
 
 
 def test_what_was_interrupted_goes_on(
-    tmp_path: Path, run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 8 * HORIZON * 24)
     hindcast(run, field, tmp_path / "whole.zarr")
-    write, written = Archive.write, []
+    write, written = ZarrWriter.write, []
 
-    def stops(self: Archive, where: tuple[int, ...], values: np.ndarray) -> None:
+    def stops(self: ZarrWriter, where: tuple[int, ...], values: np.ndarray) -> None:
         if len(written) == 3:
             raise KeyboardInterrupt
         written.append(where)
         write(self, where, values)
 
     path = tmp_path / "h.zarr"
-    monkeypatch.setattr(Archive, "write", stops)
+    monkeypatch.setattr(ZarrWriter, "write", stops)
     with pytest.raises(KeyboardInterrupt):
         hindcast(run, field, path)
     assert not path.exists()  # never half-written under its own name
@@ -138,14 +140,14 @@ def test_what_was_interrupted_goes_on(
         hindcast(run, warmer, path, resume=True)
     later: list[tuple[int, ...]] = []
     monkeypatch.setattr(
-        Archive, "write", lambda self, where, v: later.append(where) or write(self, where, v)
+        ZarrWriter, "write", lambda self, where, v: later.append(where) or write(self, where, v)
     )
     hindcast(run, field, path, resume=True)
     assert not set(later) & set(written) and len(later) + len(written) == 7
     xr.testing.assert_identical(opened(path), opened(tmp_path / "whole.zarr"))
 
 
-def test_what_cannot_be_done_is_refused(tmp_path: Path, run: Run, field: Field) -> None:
+def test_what_cannot_be_done_is_refused(tmp_path: Path, run: TrainedModel, field: Field) -> None:
     with pytest.raises(UsageError, match=r"piece by piece. Give a name that ends in .zarr"):
         hindcast(run, field, tmp_path / "h.nc")
     with pytest.raises(DataError, match=r"have 5 frames; this model looks at 6 before each"):
@@ -170,7 +172,7 @@ for words in (["hindcast", "-o", "two.zarr"], ["predict", "-o", "ahead.zarr"]):
 """
 
 
-def test_two_processes_write_what_one_does(tmp_path: Path, run: Run, field: Field) -> None:
+def test_two_processes_write_what_one_does(tmp_path: Path, run: TrainedModel, field: Field) -> None:
     """Issue times and queries are shared out; only the first process talks."""
     RunFolder(tmp_path / "run").publish(run.files({}))
     field.to_netcdf(str(tmp_path / "data.nc"))
@@ -198,7 +200,7 @@ def test_two_processes_write_what_one_does(tmp_path: Path, run: Run, field: Fiel
 
 
 def test_few_places_of_many_sensors_are_asked_for_a_few_windows_at_a_time(
-    tmp_path: Path, run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a decoder holds grows with the sensors, too."""
     decode, together = Session.decode, []
@@ -214,7 +216,7 @@ def test_few_places_of_many_sensors_are_asked_for_a_few_windows_at_a_time(
 
 
 def test_a_failure_at_the_very_end_loses_nothing(
-    tmp_path: Path, run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, few = tmp_path / "h.zarr", field.between(0, 20)
     hindcast(run, field.between(0, 12), path)
@@ -230,16 +232,16 @@ def test_a_failure_at_the_very_end_loses_nothing(
         hindcast(run, few, path)
     xr.testing.assert_identical(opened(path), before)
     monkeypatch.setattr(os, "replace", move)
-    monkeypatch.setattr(Archive, "write", None)  # there is nothing left to compute
+    monkeypatch.setattr(ZarrWriter, "write", None)  # there is nothing left to compute
     hindcast(run, few, path, resume=True)
     assert len(opened(path).forecast_reference_time) == 15
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
 
 
-def test_only_one_writes(tmp_path: Path, run: Run, field: Field) -> None:
-    archive, (outlined, variables) = Archive(tmp_path / "x.zarr", (6, 24)), outline(field)
+def test_only_one_writes(tmp_path: Path, run: TrainedModel, field: Field) -> None:
+    archive, (outlined, variables) = ZarrWriter(tmp_path / "x.zarr", (6, 24)), outline(field)
     archive.begin(outlined, variables)
-    other = Archive(tmp_path / "x.zarr", (6, 24))
+    other = ZarrWriter(tmp_path / "x.zarr", (6, 24))
     for resume in (None, True):
         with pytest.raises(ResourceError, match=r"Another process is writing '.*x.zarr'. Wait"):
             other.begin(outlined, variables, resume=resume)

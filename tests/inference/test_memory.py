@@ -18,10 +18,10 @@ from stonet.errors import ResourceError, UsageError
 from stonet.inference import forecast as inference
 from stonet.inference import session
 from stonet.inference.forecast import forecast, forecast_to_file
-from stonet.inference.session import FEW, QUERIES, Pace
+from stonet.inference.session import FEW, QUERIES, ChunkSize
 from stonet.system.progress import watched
 from stonet.training.run_folder import RunFolder
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> TrainedModel:
     return stirred_run()
 
 
@@ -42,7 +42,7 @@ class Meter:
         patch.setattr(session, "resident_mb", lambda: self.before / session.MB)
         patch.setattr(session, "peak_mb", lambda: self.peak / session.MB)
 
-    def answer(self, pace: Pace, pieces: int = 20) -> None:
+    def answer(self, pace: ChunkSize, pieces: int = 20) -> None:
         for _ in range(pieces):
             self.peak = max(self.peak, self.before + self.each * pace.size)
             pace.observe(pace.size)
@@ -53,7 +53,7 @@ def test_pieces_grow_as_long_as_the_memory_allows(
     monkeypatch: pytest.MonkeyPatch, each: float
 ) -> None:
     meter, limit = Meter(monkeypatch, 5e8, each), 10**9
-    pace = Pace(limit, kept=10**8)
+    pace = ChunkSize(limit, kept=10**8)
     meter.answer(pace)
     assert meter.peak + 10**8 <= limit
     largest = pace.size == QUERIES
@@ -61,7 +61,7 @@ def test_pieces_grow_as_long_as_the_memory_allows(
 
 
 def test_without_a_limit_pieces_have_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = Pace()
+    pace = ChunkSize()
     Meter(monkeypatch, 5e8, 1e9).answer(pace)
     assert pace.size == QUERIES
 
@@ -71,19 +71,19 @@ def test_a_memory_that_is_too_small_is_refused_with_what_would_do(
 ) -> None:
     meter = Meter(monkeypatch, 5e8, 1e6)
     with pytest.raises(ResourceError, match=r"memory of 400 MB is too little: program, model and"):
-        Pace(4 * 10**8)
+        ChunkSize(4 * 10**8)
     with pytest.raises(ResourceError, match=r"take 500 MB, the answer 600 MB. Give at least \d+M"):
-        Pace(10**9, kept=6 * 10**8)
-    pace = Pace(6 * 10**8)
+        ChunkSize(10**9, kept=6 * 10**8)
+    pace = ChunkSize(6 * 10**8)
     with pytest.raises(ResourceError, match=rf"{FEW} points at a time 256 MB. Give at least 794M"):
         meter.answer(pace)
-    Pace(794 * 2**20)  # what was advised
-    meter.answer(Pace(794 * 2**20))
+    ChunkSize(794 * 2**20)  # what was advised
+    meter.answer(ChunkSize(794 * 2**20))
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".nc"])
 def test_parts_are_the_whole(
-    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    run: TrainedModel, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """By parts of any size, in memory or in a store: the same, but for rounding."""
     sites = small_points("sphere", 50, seed=7)
@@ -112,7 +112,7 @@ def test_parts_are_the_whole(
 
 @pytest.mark.parametrize("name", ["f.zarr", "f.nc"])
 def test_what_fails_leaves_no_store(
-    run: Run, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    run: TrainedModel, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with pytest.raises(ResourceError, match=r"A memory of 1.05 MB is too little"):
         forecast_to_file(run, field, tmp_path / name, memory="1M")
@@ -129,11 +129,11 @@ import numpy as np
 from stonet.data.geometry import Points
 from stonet.inference.forecast import forecast_to_file
 from stonet.system.resources import peak_mb
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.io.read import read
 
 sites = Points(np.random.default_rng(0).uniform([20, -30], [60, 30], (6000, 2)), "sphere")
-run, field = Run.load("run"), read("data.nc")
+run, field = TrainedModel.load("run"), read("data.nc")
 forecast_to_file(run, field, "f.zarr", sites.take(np.arange(2)))
 before = peak_mb()
 limit = int((before + 60) * 1.024e6)
@@ -143,7 +143,7 @@ print(before, peak_mb(), limit / 1.024e6)
 
 
 @pytest.mark.long
-def test_a_real_process_keeps_to_its_limit(run: Run, field: Field, tmp_path: Path) -> None:
+def test_a_real_process_keeps_to_its_limit(run: TrainedModel, field: Field, tmp_path: Path) -> None:
     RunFolder(tmp_path / "run").publish(run.files({}))
     field.to_netcdf(str(tmp_path / "data.nc"))
     environment = os.environ | {

@@ -16,7 +16,7 @@ from stonet.errors import DataError, UsageError
 from stonet.inference.forecast import forecast, latest_window
 from stonet.inference.session import Session, frames_of
 from stonet.inference.stream import Stream
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 PAST = 6
 
@@ -34,11 +34,11 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> TrainedModel:
     return stirred_run()
 
 
-def feed(stream: Stream, field: Field, frame: int) -> None:
+def loader(stream: Stream, field: Field, frame: int) -> None:
     values = np.where(field.observed[frame], field.values[frame], np.nan)
     stream.observe(int(field.times[frame]), values)
 
@@ -62,7 +62,7 @@ def test_a_stream_answers_as_the_field_does(field: Field, settings: tuple[str, .
     run = stirred_run(*settings)
     stream, sites = Stream(run, field.points), small_points("sphere", 5, seed=7)
     for frame in range(len(field.times)):
-        feed(stream, field, frame)
+        loader(stream, field, frame)
         if frame in (0, 3, 12, 20, 31, 39):
             so_far = field.between(0, frame + 1)
             same(stream.forecast(), forecast(run, so_far))
@@ -70,16 +70,16 @@ def test_a_stream_answers_as_the_field_does(field: Field, settings: tuple[str, .
             same(stream.forecast(**asked), forecast(run, so_far, **asked))
 
 
-def test_other_sensors_than_the_trained_ones_may_stream(run: Run, field: Field) -> None:
+def test_other_sensors_than_the_trained_ones_may_stream(run: TrainedModel, field: Field) -> None:
     joined = field.joined(replace(field.take(np.arange(3)), points=small_points("sphere", 3, 7)))
     stream = Stream(run, joined.points)
     for frame in range(PAST):
-        feed(stream, joined, frame)
+        loader(stream, joined, frame)
     same(stream.forecast(), forecast(run, joined.between(0, PAST)))
 
 
 def test_a_new_frame_costs_the_encoding_of_one_frame(
-    run: Run, field: Field, monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded, made = [], {"graph": 0, "links": 0}
     encode = run.model.encode
@@ -96,13 +96,13 @@ def test_a_new_frame_costs_the_encoding_of_one_frame(
         monkeypatch.setattr(run.model, name, counted)
     stream = Stream(run)
     for frame in range(3 * PAST):
-        feed(stream, field, frame)
+        loader(stream, field, frame)
         stream.forecast()
     assert encoded == [1] * 3 * PAST and made == {"graph": 1, "links": 1}
     assert len(stream.field.times) == PAST  # older ones are let go
 
 
-def test_a_frame_s_encoding_does_not_depend_on_the_others(run: Run, field: Field) -> None:
+def test_a_frame_s_encoding_does_not_depend_on_the_others(run: TrainedModel, field: Field) -> None:
     """What makes it right to keep it; a model says of itself whether that is so."""
     session = Session(run, field.points)
     batch = latest_window(run, field.between(20, 26), field.times[26:27])
@@ -114,7 +114,7 @@ def test_a_frame_s_encoding_does_not_depend_on_the_others(run: Run, field: Field
     assert run.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise
 
 
-def test_frames_that_do_not_fit_are_refused(run: Run, field: Field) -> None:
+def test_frames_that_do_not_fit_are_refused(run: TrainedModel, field: Field) -> None:
     stream = Stream(run)
     with pytest.raises(DataError, match=r"Nothing was observed yet; call observe"):
         stream.forecast()

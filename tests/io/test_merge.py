@@ -17,7 +17,7 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.io.accumulator import cells_at_once
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.read import narrow, read
 from stonet.system.spill import Room, parse_size, size_label
 
@@ -29,7 +29,7 @@ A_FILE = st.tuples(
 )
 
 
-def contents_of(files: list[tuple]) -> list[Content]:
+def contents_of(files: list[tuple]) -> list[LazySource]:
     """Files that overlap as they like but agree: a value is a function of its cell."""
     made = []
     for number, (times, names, channels, seed) in enumerate(files):

@@ -10,7 +10,7 @@ from helpers.station_files import HOUR, content, joined
 
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.io.lazy_source import Content, inside_box
+from stonet.io.lazy_source import LazySource, inside_box
 
 
 def test_a_box_may_cross_the_date_line_and_any_longitude_will_do() -> None:
@@ -40,7 +40,7 @@ def test_the_edges_of_a_box_belong_to_it_whatever_the_precision() -> None:
     assert not inside_box(plane, (0.1001, 0.0, 1.0, 1.0)).any()
 
 
-def on_meridians(lon: np.ndarray, times: list[int], grid: bool = True) -> Content:
+def on_meridians(lon: np.ndarray, times: list[int], grid: bool = True) -> LazySource:
     """A value is the longitude from 0 to 360 degrees, in two rows; the second one is a pole."""
     places = np.array([(lat, east) for lat in (50.0, 90.0) for east in lon])
     values = np.round(np.tile(places[:, 1] % 360, (len(times), 1)), 3)[..., None]

@@ -18,7 +18,7 @@ from stonet.data.cf import SUPPORT, to_xarray
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import UsageError
 from stonet.graph.neighbours import radius_for_degree
-from stonet.inference.forecast import forecast, trust
+from stonet.inference.forecast import forecast, support
 from stonet.io import write
 from stonet.io.read import read
 
@@ -269,13 +269,13 @@ def test_trust_is_the_double_loop_over_queries_and_observed_points(kind) -> None
     far = Points(np.array([[80.0, 170.0], [-60.0, -100.0]]), kind)
     queries = field.points.joined(small_points(kind, 40, seed=5)).joined(far)
     radius = radius_for_degree(field.points, field.points, 4.0)
-    found = trust(window, queries, radius)
+    found = support(window, queries, radius)
     heard = [n for n in range(30) if mask[:, n].any()]
     for q, place in enumerate(queries.coordinates):
         lengths = [apart(place, field.points.coordinates[n], kind) for n in heard]
-        support = 0 if min(lengths) <= 1e-9 else 1 if min(lengths) <= radius else 2
+        expected = 0 if min(lengths) <= 1e-9 else 1 if min(lengths) <= radius else 2
         scale = EARTH_RADIUS_KM if kind == "sphere" else 1.0
-        assert found["support"][q] == support
+        assert found["support"][q] == expected
         nearest = found["nearest_observation"][q]
         np.testing.assert_allclose(nearest, min(lengths) * scale, rtol=1e-9, atol=1e-4)
     assert set(found["support"]) == {0.0, 1.0, 2.0}
@@ -291,7 +291,7 @@ def test_a_forecast_tells_what_stands_behind_it_and_the_file_too(tmp_path) -> No
     assert made.sites["nearest_observation"][0] == 0
     assert made.sites["nearest_observation"][1] > 10_000  # km from the Sahara to Antarctica
     silent = field.observed.copy()
-    silent[-run.clock.past :, 2] = False
+    silent[-run.time_spec.past :, 2] = False
     quiet = forecast(run, replace(field, mask=silent), at=sites, times=["+1h"])
     assert quiet.sites["support"][0] == 1 and quiet.sites["nearest_observation"][0] > 0
     write.write(made, tmp_path / "out.csv")

@@ -11,15 +11,16 @@ import torch
 from helpers import linear_cases
 from helpers.linear_cases import CLOCK, DAILY, POINTS, answer, asked, fitted, noise, single, windows
 
+from stonet.data.batch import hide_values
 from stonet.data.geometry import Points, curve_order
 from stonet.data.splits import kept_labels
-from stonet.data.windows import Windows, hide_values
+from stonet.data.windows import Windows
 from stonet.linear import fit as linear_fit
 from stonet.linear.fit import JUDGES, fit_linear
-from stonet.linear.kriging import find_texture
+from stonet.linear.kriging import fit_covariance
 from stonet.linear.local_polynomials import make_stencil
-from stonet.linear.regression import TORN, LinearBase
-from stonet.linear.ridge import STRONG, Choice, Moments, best_choice, solve
+from stonet.linear.regression import TORN, LinearForecast
+from stonet.linear.ridge import STRONG, Moments, Penalty, best_penalty, solve
 
 
 def test_a_field_that_is_linear_in_its_past_is_forecast_exactly() -> None:
@@ -44,9 +45,9 @@ def test_where_points_are_many_some_of_them_tell_enough(monkeypatch) -> None:
     monkeypatch.setattr(linear_fit, "MAX_ROWS", 3000)
     x, y = many.coordinates.T[:, None, :, None]
     u = np.sin(0.5 * t) + 2 * x * np.sin(0.5 * t + 1) - y * np.cos(0.5 * t)
-    train, base = windows(u[:60]), LinearBase(CLOCK, 1)
+    train, base = windows(u[:60]), LinearForecast(CLOCK, 1)
     fit_linear(base, train, windows(u[60:]), many)
-    stencil = make_stencil(many, many, base.texture)
+    stencil = make_stencil(many, many, base.covariance)
     (patch,) = linear_fit._patches(train, stencil, curve_order(many), 3000)
     assert len(patch.half) < 200 and len(patch.chosen) == len(train)
     future = answer(base, asked(u[60:66], [1, 2, 3, 4]), many, many)
@@ -57,13 +58,13 @@ def test_the_rows_of_a_patch_are_those_of_whole_frames(monkeypatch) -> None:
     """And patches are spread over the points, each in runs of windows drawn for it."""
     many = Points(np.random.default_rng(0).uniform(0, 1, (300, 2)))
     monkeypatch.setattr(linear_cases, "POINTS", many)
-    train, base = windows(noise(500, 300, 1)), LinearBase(CLOCK, 1)
-    stencil = single(make_stencil(many, many, base.texture))
+    train, base = windows(noise(500, 300, 1)), LinearForecast(CLOCK, 1)
+    stencil = single(make_stencil(many, many, base.covariance))
     patches = list(linear_fit._patches(train, stencil, curve_order(many), 30_000))
     seen: list[int] = []
     for patch in patches:
-        whole = base.look(train.inputs(patch.chosen), stencil)
-        near = base.look(patch.inputs.inputs(patch.chosen), patch.stencil)
+        whole = base.regressors(train.inputs(patch.chosen), stencil)
+        near = base.regressors(patch.inputs.inputs(patch.chosen), patch.stencil)
         points = patch.targets.nodes
         assert points is not None
         torch.testing.assert_close(near.seen, whole.seen[:, points], rtol=0, atol=1e-5)
@@ -96,7 +97,7 @@ def test_a_daily_cycle_that_no_pooled_coefficient_can_follow_is_followed() -> No
     base = fitted(windows(values[:240], DAILY), windows(values[240:], DAILY), DAILY)
     test = windows(values[240:], DAILY)
     chosen = np.arange(len(test))
-    future = base(test.inputs(chosen), single(make_stencil(POINTS, POINTS, base.texture)))
+    future = base(test.inputs(chosen), single(make_stencil(POINTS, POINTS, base.covariance)))
     truth, _ = test.targets(chosen)
     last = test.at(test.starts + DAILY.past - 1)[0][:, None]
     assert (future - truth).abs().mean() < 0.02 * (last - truth).abs().mean()
@@ -106,12 +107,12 @@ def test_the_spread_is_the_root_mean_square_of_what_is_left_over() -> None:
     judge = windows(noise(20, 12, 2, seed=2))
     base = fitted(windows(noise(60, 12, 2)), judge)
     chosen = np.arange(len(judge))
-    stencil = single(make_stencil(POINTS, POINTS, base.texture))
+    stencil = single(make_stencil(POINTS, POINTS, base.covariance))
     truth, _ = judge.targets(chosen)
     error = (base(judge.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
     torch.testing.assert_close(base.spread[0, 1:].double(), error, rtol=1e-4, atol=0)
     batch = judge.inputs(chosen)
-    scale = base.scale(base.look(batch, stencil), batch)
+    scale = base.scale(base.regressors(batch, stencil), batch)
     torch.testing.assert_close(scale[0, :, 0], base.spread[0, 1:])
 
 
@@ -121,7 +122,7 @@ def test_a_handful_of_judges_does_not_tell_how_large_errors_are() -> None:
     few = replace(few, starts=few.starts[:1])
     assert len(few) * len(POINTS) < JUDGES
     base, chosen = fitted(train, few), np.arange(len(train))
-    stencil = single(make_stencil(POINTS, POINTS, base.texture))
+    stencil = single(make_stencil(POINTS, POINTS, base.covariance))
     truth, _ = train.targets(chosen)  # these many do
     error = (base(train.inputs(chosen), stencil) - truth).double().square().mean((0, 2)).sqrt()
     torch.testing.assert_close(base.spread[0, 1:].double(), error, rtol=1e-3, atol=0)
@@ -132,11 +133,11 @@ def test_the_whitened_regressors_are_uncorrelated() -> None:
     base = fitted(train, windows(noise(20, 12, 1, seed=2)))
     nothing = replace(train, starts=train.starts[:0])  # no validation: least ridge
     fit_linear(base, train, nothing, POINTS)
-    look = base.look(
+    regressors = base.regressors(
         train.inputs(np.arange(len(train))),
-        single(make_stencil(POINTS, POINTS, base.texture)),
+        single(make_stencil(POINTS, POINTS, base.covariance)),
     )
-    z = base.whitened(look).flatten(0, 1)
+    z = base.whitened(regressors).flatten(0, 1)
     z = z[:, z.std(0) > 0.5]  # fewer directions than columns vary
     torch.testing.assert_close(z.mean(0), torch.zeros(z.shape[1]).double(), atol=1e-6, rtol=0)
     covariance = z.T @ z / len(z)
@@ -147,12 +148,12 @@ def test_what_stands_in_for_a_past_is_whitened_as_one() -> None:
     """The same matrix, with the kriged values in the places of the own ones."""
     train = windows(noise(60, 12, 1))
     base = fitted(train, windows(noise(20, 12, 1, seed=2)))
-    stencil = single(make_stencil(POINTS, POINTS, base.texture))
-    look = base.look(train.inputs(np.arange(len(train))), stencil)
-    silent = base.whitened(look.silenced(torch.ones_like(look.own)))
-    columns = torch.cat([look.stand_in, look.columns[..., look.block :]], dim=-1)
+    stencil = single(make_stencil(POINTS, POINTS, base.covariance))
+    regressors = base.regressors(train.inputs(np.arange(len(train))), stencil)
+    silent = base.whitened(regressors.without_history(torch.ones_like(regressors.own)))
+    columns = torch.cat([regressors.stand_in, regressors.columns[..., regressors.block :]], dim=-1)
     torch.testing.assert_close(silent, columns @ base.white[0])
-    assert (silent - base.whitened(look)).abs().max() > 0.1
+    assert (silent - base.whitened(regressors)).abs().max() > 0.1
 
 
 def test_where_no_target_was_ever_observed_the_base_stays_persistence() -> None:
@@ -180,7 +181,7 @@ def test_targets_with_gaps_teach_nearly_as_much_as_whole_ones(kept: int) -> None
     truth, errors = test.targets(chosen)[0], []
     for taught in (train, gappy):
         base = fitted(taught, judge)
-        stencil = single(make_stencil(POINTS, POINTS, base.texture))
+        stencil = single(make_stencil(POINTS, POINTS, base.covariance))
         errors.append(float((base(test.inputs(chosen), stencil) - truth).abs().mean()))
     still = float((test.at(test.starts + CLOCK.past - 1)[0][:, None] - truth).abs().mean())
     assert errors[1] < 1.05 * errors[0] and errors[1] < 0.7 * still
@@ -199,14 +200,18 @@ def test_where_pasts_are_torn_those_err_less_than_the_ones_for_whole_pasts() -> 
     assert base.usual == 0
     test = windows(values[550:])
     chosen = np.arange(len(test))
-    stencil = single(make_stencil(POINTS, POINTS, base.texture))
+    stencil = single(make_stencil(POINTS, POINTS, base.covariance))
     truth = test.targets(chosen)[0]
     batch = hide_values(test.inputs(chosen), 0.3, seed=0)
-    look = base.look(batch, stencil)
-    assert (look.kind >= 4).all()
+    regressors = base.regressors(batch, stencil)
+    assert (regressors.kind >= 4).all()
     torn, whole, late_but_whole = (
         float((base.forecast(seen, batch) - truth).abs().mean())
-        for seen in (look, replace(look, kind=look.kind % 2), replace(look, kind=look.kind % 4))
+        for seen in (
+            regressors,
+            replace(regressors, kind=regressors.kind % 2),
+            replace(regressors, kind=regressors.kind % 4),
+        )
     )
     assert torn < 0.9 * whole and torn < 0.9 * late_but_whole
 
@@ -223,11 +228,11 @@ def test_where_the_newest_value_is_missing_it_is_not_believed(usual: float, torn
     seen = torch.ones_like(batch.frames, dtype=torch.bool)
     seen[batch.past[:, -1]] = ~missing[..., None]
     batch = replace(batch, frames=batch.frames * seen, observed=seen)
-    look = base.look(batch, single(make_stencil(POINTS, POINTS, base.texture)))
-    assert torch.equal(look.kind, torn + 2 * missing)
+    regressors = base.regressors(batch, single(make_stencil(POINTS, POINTS, base.covariance)))
+    assert torch.equal(regressors.kind, torn + 2 * missing)
     aware, believing = (
         (base.forecast(told, batch) - test.targets(chosen)[0]).abs().mean((1, 3))
-        for told in (look, replace(look, kind=look.kind - 2 * missing))
+        for told in (regressors, replace(regressors, kind=regressors.kind - 2 * missing))
     )
     assert aware[missing].mean() < 0.9 * believing[missing].mean()
     assert torch.equal(aware[~missing], believing[~missing])
@@ -241,7 +246,7 @@ def tilting(frames: int, seed: int) -> np.ndarray:
     return smooth + noise(frames, 12, 2, seed=seed + 50)
 
 
-def newest_by_older(base: LinearBase) -> np.ndarray:
+def newest_by_older(base: LinearForecast) -> np.ndarray:
     """Maps regressors to the same with the newest own values as the older ones lead to expect."""
     mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
     result = np.eye(base.columns)
@@ -256,14 +261,14 @@ def newest_by_older(base: LinearBase) -> np.ndarray:
 class Rows:
     """X and Y of some windows at every point, written out: by window and point."""
 
-    def __init__(self, base: LinearBase, part: Windows) -> None:
+    def __init__(self, base: LinearForecast, part: Windows) -> None:
         chosen = np.arange(len(part))
         batch = part.inputs(chosen)
-        look = base.look(batch, single(make_stencil(POINTS, POINTS, base.texture)))
+        regressors = base.regressors(batch, single(make_stencil(POINTS, POINTS, base.covariance)))
         now = part.at(part.starts + CLOCK.past - 1)[0][:, None]
         self.y = torch.cat([now, part.targets(chosen)[0]], 1).transpose(1, 2).double().numpy()
-        self.own = look.columns.numpy()
-        self.far = look.silenced(torch.ones_like(look.own)).columns.numpy()
+        self.own = regressors.columns.numpy()
+        self.far = regressors.without_history(torch.ones_like(regressors.own)).columns.numpy()
         self.late = self.own @ newest_by_older(base)
 
     def sums(self, kind: str, points: np.ndarray | slice = slice(None)) -> Moments:
@@ -276,11 +281,11 @@ class Rows:
 class Solved(NamedTuple):
     """A fitted base, the rows it was fitted to and judged by, and what suits them best."""
 
-    base: LinearBase
+    base: LinearForecast
     rows: Rows
     judged: Rows
-    with_past: Choice
-    without: Choice
+    with_past: Penalty
+    without: Penalty
 
 
 def solved(judge: int) -> Solved:
@@ -288,11 +293,11 @@ def solved(judge: int) -> Solved:
     parts = windows(tilting(200, 1)), windows(tilting(100, judge))
     base = fitted(*parts)
     rows, judged = (Rows(base, part) for part in parts)
-    with_past = best_choice([(rows.sums("own"), judged.sums("own"))])
+    with_past = best_penalty([(rows.sums("own"), judged.sums("own"))])
     order = curve_order(POINTS)
     halves = (order[0::2], order[1::2]), (order[1::2], order[0::2])
     folds = [(rows.sums("far", one), judged.sums("far", other)) for one, other in halves]
-    without = best_choice(folds, solve(rows.sums("own"), with_past))
+    without = best_penalty(folds, solve(rows.sums("own"), with_past))
     return Solved(base, rows, judged, with_past, without)
 
 
@@ -323,7 +328,9 @@ def test_torn_pasts_are_fitted_with_the_noise_of_filled_gaps() -> None:
         share = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, number])
         left = covariance[number, number] - covariance[number, others] @ share
         error[divmod(number, 2)] = 2 * TORN[1] * left
-    mixed = np.square(make_stencil(POINTS, POINTS, base.texture).weight[0].numpy()).sum(-1).mean(0)
+    mixed = (
+        np.square(make_stencil(POINTS, POINTS, base.covariance).weight[0].numpy()).sum(-1).mean(0)
+    )
 
     def blurred(kind: str, first: np.ndarray) -> Moments:
         wide = np.einsum("g,lc->lgc", mixed[2:], error[: base.close])
@@ -346,7 +353,7 @@ def test_what_a_past_is_like_is_learned_from_those_of_training(missing: float) -
     seen = np.random.default_rng(4).random((100, 12, 2)) >= missing
     seen[:, 3, 0] &= not missing  # without a channel it says nothing of how the two go together
     train = windows(tilting(100, 1), observed=seen)
-    base, first = fitted(train, train), LinearBase(CLOCK, 2)
+    base, first = fitted(train, train), LinearForecast(CLOCK, 2)
     batch = train.inputs(np.arange(len(train)))
     whole = np.stack([seen[s : s + CLOCK.past].any(0).all(-1) for s in train.starts])
     for _ in range(2 if missing else 1):
@@ -361,9 +368,9 @@ def test_what_a_past_is_like_is_learned_from_those_of_training(missing: float) -
 def test_where_pasts_are_too_few_to_tell_gaps_are_filled_as_by_a_random_walk() -> None:
     train = windows(noise(10, 12, 1))
     train = replace(train, starts=train.starts[:1], nodes=np.arange(4))
-    base = LinearBase(CLOCK, 1)
+    base = LinearForecast(CLOCK, 1)
     linear_fit._learn_pasts(base, train, 4)
-    torch.testing.assert_close(base.past_covariance, LinearBase(CLOCK, 1).past_covariance)
+    torch.testing.assert_close(base.past_covariance, LinearForecast(CLOCK, 1).past_covariance)
 
 
 def test_the_texture_is_that_of_the_newest_values() -> None:
@@ -372,8 +379,8 @@ def test_the_texture_is_that_of_the_newest_values() -> None:
     values[CLOCK.past - 1 :: 10] = noise(24, 1, 1, seed=2) + POINTS.coordinates[:, :1]
     train = windows(values)
     train = replace(train, starts=train.starts[::10])
-    texture, before = (
-        find_texture(train.at(train.starts + CLOCK.past - back)[0].double(), None, POINTS)
+    covariance, before = (
+        fit_covariance(train.at(train.starts + CLOCK.past - back)[0].double(), None, POINTS)
         for back in (1, 2)
     )
-    assert fitted(train, train).texture == texture != before
+    assert fitted(train, train).covariance == covariance != before

@@ -10,7 +10,7 @@ import torch
 from helpers.contracts import Elsewhere
 
 from stonet.linear import imputation
-from stonet.linear.imputation import errors, fill_gaps, move, random_walk
+from stonet.linear.imputation import errors, fill_gaps, random_walk, resample
 
 LAGS, CHANNELS = 9, 2
 BOTH = LAGS * CHANNELS
@@ -141,10 +141,10 @@ def test_a_node_is_filled_as_if_it_were_alone() -> None:
 def test_how_many_are_solved_together_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     values, seen = pasts()
     lag = -torch.arange(LAGS, dtype=F64).flip(0)[None] - 0.3 * torch.rand(3, LAGS, dtype=F64)
-    filled, moved = fill_gaps(values, seen, *told()), move(values, seen, lag, *told())
+    filled, moved = fill_gaps(values, seen, *told()), resample(values, seen, lag, *told())
     monkeypatch.setattr(imputation, "NUMBERS", 1)
     close(fill_gaps(values, seen, *told()), filled, 1e-12)
-    close(move(values, seen, lag, *told()), moved, 1e-12)
+    close(resample(values, seen, lag, *told()), moved, 1e-12)
 
 
 def test_a_gpu_that_is_not_asked_who_has_gaps_is_told_the_same() -> None:
@@ -170,7 +170,7 @@ def waves(lags: int = 12) -> np.ndarray:
 
 
 def floored(lags: int = 12) -> np.ndarray:
-    """The covariance of their sums at random, with the floor that keeps it from being singular."""
+    """The covariance of their sums at random, with the reference forecast that keeps it from being singular."""
     covariance = waves(lags).T @ waves(lags)
     return covariance + 1e-12 * covariance.diagonal().mean() * np.eye(lags)
 
@@ -257,7 +257,7 @@ def test_odd_times_are_moved_by_the_conditional_expectation(rows: int) -> None:
     ago[:, -1], ago[:, 4] = 0, np.round(ago[:, 4])
     values, seen = noise(3, 11, 4, CHANNELS), draw(4).random((3, 11, 4, CHANNELS)) < 0.7
     mean, covariance = told()
-    moved = move(*(torch.from_numpy(a) for a in (values, seen, -ago)), mean, covariance)
+    moved = resample(*(torch.from_numpy(a) for a in (values, seen, -ago)), mean, covariance)
     m, c = mean.numpy(), covariance.numpy()
     for b, node in np.ndindex(3, 4):
         picks, error, y = [], [], []
@@ -281,7 +281,7 @@ def test_at_whole_steps_moving_is_filling() -> None:
     """But for channels that are never there, of which it says what the others suggest."""
     values, seen = pasts()
     lag = torch.arange(1.0 - LAGS, 1.0, dtype=F64)[None]
-    moved = move(values.flip(1), seen.flip(1), lag, *told())
+    moved = resample(values.flip(1), seen.flip(1), lag, *told())
     known = seen.any(1, keepdim=True)
     close(moved * known, fill_gaps(values, seen, *told()), 1e-9)
     close(moved[:, :, 3], told()[0].view(1, LAGS, CHANNELS).expand(3, -1, -1))  # by none: the mean
@@ -290,8 +290,8 @@ def test_at_whole_steps_moving_is_filling() -> None:
 def test_what_is_missing_has_no_influence_at_odd_times_either() -> None:
     values, seen = pasts()
     lag = -torch.from_numpy(np.sort(draw(6).uniform(0, LAGS - 1, (3, LAGS))).copy()).flip(1)
-    moved = move(values, seen, lag, *told())
-    assert torch.equal(move(values.where(seen, 1e30), seen, lag, *told()), moved)
+    moved = resample(values, seen, lag, *told())
+    assert torch.equal(resample(values.where(seen, 1e30), seen, lag, *told()), moved)
 
 
 def test_the_older_a_value_is_the_less_it_tells() -> None:
@@ -299,7 +299,7 @@ def test_the_older_a_value_is_the_less_it_tells() -> None:
     values = torch.full((1, 1, 1, 1), 5.0, dtype=F64)
     covariance = 2 * torch.exp(-torch.arange(6, dtype=F64)[:, None].sub(torch.arange(6)).abs() / 3)
     moved = [
-        move(values, values > 0, torch.tensor([[-ago]], dtype=F64), torch.zeros(6, dtype=F64),
+        resample(values, values > 0, torch.tensor([[-ago]], dtype=F64), torch.zeros(6, dtype=F64),
              covariance)[0, 0, 0, 0]
         for ago in (0.0, 3.0, 5.0, 6.0, 8.0, 1e9)
     ]  # fmt: skip
@@ -314,16 +314,18 @@ def test_a_frame_that_is_lost_everywhere_is_solved_once_with_the_same_result() -
     seen[:, 3] = False
     apart = torch.cat([seen, ~seen[:, :, :1]], dim=2)  # another node, with another mask
     more = torch.cat([values, values[:, :, :1]], dim=2)
-    close(move(more, apart, lag, *told())[:, :, :4], move(values, seen, lag, *told()), 1e-11)
+    close(
+        resample(more, apart, lag, *told())[:, :, :4], resample(values, seen, lag, *told()), 1e-11
+    )
 
 
 def test_a_node_is_moved_as_if_it_were_alone_and_a_window_too() -> None:
     values, seen = pasts()
     lag = -torch.from_numpy(np.sort(draw(6).uniform(0, LAGS - 1, (3, LAGS))).copy()).flip(1)
-    moved = move(values, seen, lag, *told())
+    moved = resample(values, seen, lag, *told())
     for b, node in np.ndindex(3, 5):
         some = slice(b, b + 1), slice(None), slice(node, node + 1)
-        close(move(values[some], seen[some], lag[b : b + 1], *told()), moved[some], 1e-12)
+        close(resample(values[some], seen[some], lag[b : b + 1], *told()), moved[some], 1e-12)
 
 
 @pytest.mark.parametrize("lags", [4, 6, 7, 12])
@@ -336,7 +338,7 @@ def test_straight_lines_are_moved_without_loss(lags: int) -> None:
     ago[:, -1] = 0
     start, slope = noise(2, 20)
     values = torch.from_numpy(start[:, None] + slope[:, None] * ago)[..., None, None]
-    moved = move(
+    moved = resample(
         values, torch.ones_like(values, dtype=torch.bool), torch.from_numpy(-ago),
         torch.zeros(lags, dtype=F64), torch.from_numpy(covariance),
     )  # fmt: skip
@@ -351,5 +353,5 @@ def test_what_does_not_change_is_moved_without_loss_by_a_random_walk(lags: int) 
     values = torch.full((1, lags, 2, 1), 3.0, dtype=F64)
     seen = torch.ones_like(values, dtype=torch.bool)
     seen[:, -1, 1] = False
-    moved = move(values, seen, lag, *walk(lags))
+    moved = resample(values, seen, lag, *walk(lags))
     close(moved, values, 1e-3)

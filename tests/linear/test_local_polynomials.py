@@ -9,13 +9,13 @@ from helpers.contracts import Elsewhere
 
 from stonet.data.geometry import Points
 from stonet.linear import local_polynomials
-from stonet.linear.kriging import Texture, krige, mean_spacing
-from stonet.linear.local_polynomials import GROUPS, LINEAR, QUADRATIC, Stencil, make_stencil
+from stonet.linear.kriging import Covariance, krige, mean_spacing
+from stonet.linear.local_polynomials import LINEAR, NUM_REGRESSORS, QUADRATIC, Stencil, make_stencil
 
 FIRST_QUADRATIC = 1 + len(LINEAR)  # after kriging and the linear fits
 FITS = [*range(1, FIRST_QUADRATIC), *(FIRST_QUADRATIC + 4 * q for q in range(len(QUADRATIC)))]
 VALUES = [0, *FITS]  # the groups that say what the field is at x
-FINE = Texture(0.1)
+FINE = Covariance(0.1)
 
 
 def scattered(count: int, seed: int = 0) -> Points:
@@ -76,7 +76,7 @@ def test_value_gradient_and_laplacian_of_quadratic_fields_are_exact(exact) -> No
 def test_the_ridge_changes_little_and_never_a_constant() -> None:
     nodes, queries = scattered(200), scattered(20, seed=1)
     spacing = mean_spacing(nodes)
-    made = make_stencil(queries, nodes, Texture(spacing))
+    made = make_stencil(queries, nodes, Covariance(spacing))
     constant = fits(made, np.full(200, 7.0))
     torch.testing.assert_close(
         constant[:, VALUES], torch.full((20, 6), 7.0).double(), atol=1e-6, rtol=0
@@ -90,7 +90,7 @@ def test_the_ridge_changes_little_and_never_a_constant() -> None:
 def test_on_a_small_cap_of_the_sphere_the_fits_are_those_of_the_tangent_plane() -> None:
     """Up to what flattening the cap changes."""
     nodes, queries = cap(60, 0.2), cap(10, 0.1, seed=1)
-    texture = Texture(mean_spacing(nodes))
+    covariance = Covariance(mean_spacing(nodes))
     scale = np.array([1.0, np.cos(np.deg2rad(40.0))])
 
     def flat(points: Points) -> Points:
@@ -98,14 +98,14 @@ def test_on_a_small_cap_of_the_sphere_the_fits_are_those_of_the_tangent_plane() 
         return Points((np.deg2rad(near) * scale)[:, ::-1].copy())  # east, north
 
     u = np.sin(300 * flat(nodes).coordinates).sum(1)
-    on_sphere = fits(make_stencil(queries, nodes, texture), u)
-    on_plane = fits(make_stencil(flat(queries), flat(nodes), texture), u)
+    on_sphere = fits(make_stencil(queries, nodes, covariance), u)
+    on_plane = fits(make_stencil(flat(queries), flat(nodes), covariance), u)
     torch.testing.assert_close(on_sphere, on_plane, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("points", [scattered(40), cap(40, 30.0)], ids=["plane", "sphere"])
 def test_a_point_does_not_see_itself(points: Points) -> None:
-    made = make_stencil(points, points, Texture(mean_spacing(points)))
+    made = make_stencil(points, points, Covariance(mean_spacing(points)))
     assert (made.own == torch.arange(40)).all()
     values = np.random.default_rng(2).normal(size=40)
     changed = values.copy()
@@ -116,8 +116,8 @@ def test_a_point_does_not_see_itself(points: Points) -> None:
 
 
 def test_kriging_comes_first() -> None:
-    texture = Texture(0.1, reach=4.0, noise=0.1)
-    made = make_stencil(scattered(8, seed=1), scattered(50), texture)
+    covariance = Covariance(0.1, range=4.0, nugget=0.1)
+    made = make_stencil(scattered(8, seed=1), scattered(50), covariance)
     values = torch.randn(3, 50, dtype=torch.float64)
     for known in (torch.ones(3, 50, dtype=torch.bool), torch.rand(3, 50) < 0.7):
         weight = krige(made.offset, made.usable & known[:, made.index], 4.0, 0.1)
@@ -170,20 +170,20 @@ def test_each_kind_of_missing_neighbours_is_solved_once_and_a_gpu_finds_the_same
     assert there.short is not None and len(there.short) == int(one.sum()) + int(other.sum())
     far = made.weights(known.as_subclass(Elsewhere))
     assert far.index is None
-    for groups in (2, GROUPS):
+    for groups in (2, NUM_REGRESSORS):
         found = far.of(slice(20, 200), groups).as_subclass(torch.Tensor)
         torch.testing.assert_close(found, there.of(slice(20, 200), groups))
 
 
 def test_far_out_the_one_known_neighbour_speaks_and_without_any_there_is_zero() -> None:
     nodes = Points(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-    far = make_stencil(Points(np.array([[500.0, 0.0]])), nodes, Texture(1.0))
+    far = make_stencil(Points(np.array([[500.0, 0.0]])), nodes, Covariance(1.0))
     one = fits(far, np.array([3.0, 5.0, 7.0]), np.array([False, False, True]))
     torch.testing.assert_close(one[0, VALUES], torch.full((6,), 7.0).double(), rtol=1e-6, atol=0)
     none = fits(far, np.array([3.0, 5.0, 7.0]), np.zeros(3, bool))
-    assert torch.equal(none, torch.zeros(1, GROUPS, dtype=torch.float64))
+    assert torch.equal(none, torch.zeros(1, NUM_REGRESSORS, dtype=torch.float64))
     alone = Points(np.array([[2.0, 2.0]]))
-    assert torch.equal(fits(make_stencil(alone, alone, Texture(1.0)), np.array([9.0])), none)
+    assert torch.equal(fits(make_stencil(alone, alone, Covariance(1.0)), np.array([9.0])), none)
 
 
 def test_chunks_change_nothing(monkeypatch) -> None:
@@ -210,7 +210,7 @@ def test_refining_the_points_converges(exact) -> None:
         u = np.sin(4 * nodes.coordinates[:, 0]) * np.cos(3 * nodes.coordinates[:, 1])
         x = queries.coordinates
         truth = np.sin(4 * x[:, 0]) * np.cos(3 * x[:, 1])
-        made = make_stencil(queries, nodes, Texture(mean_spacing(nodes)))
+        made = make_stencil(queries, nodes, Covariance(mean_spacing(nodes)))
         return float(np.abs(fits(made, u)[:, FIRST_QUADRATIC].numpy() - truth).mean())
 
     errors = [error(count) for count in (200, 800, 3200)]  # the spacing halves each time
@@ -225,7 +225,7 @@ def test_the_first_fits_alone_are_the_first_of_all() -> None:
     )
     for known in (None, torch.rand(2, 30) < 0.7):
         every = made.apply(field, made.weights(known))
-        for count in (1, 3, GROUPS):
+        for count in (1, 3, NUM_REGRESSORS):
             torch.testing.assert_close(
                 made.apply(field, made.weights(known), count), every[:, :, :, :count]
             )

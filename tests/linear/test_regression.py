@@ -1,4 +1,4 @@
-"""LinearBase: exact where the field is linear in its past, at any lead, whatever is missing."""
+"""LinearForecast: exact where the field is linear in its past, at any lead, whatever is missing."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from helpers.linear_cases import (
     windows,
 )
 
+from stonet.data.batch import make_batch
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
 from stonet.data.solar_position import sun_direction
-from stonet.data.time_spec import Clock
-from stonet.data.windows import make_batch
+from stonet.data.time_spec import TimeSpec
 from stonet.linear import regression as linear
-from stonet.linear.imputation import fill_gaps, move
-from stonet.linear.kriging import Texture
+from stonet.linear.imputation import fill_gaps, resample
+from stonet.linear.kriging import Covariance
 from stonet.linear.local_polynomials import make_stencil
-from stonet.linear.regression import LinearBase, Look
+from stonet.linear.regression import LinearForecast, Regressors
 
 
 @pytest.fixture(scope="module")
-def some_base() -> LinearBase:
+def some_base() -> LinearForecast:
     """Fitted to noise: every coefficient is in use."""
     return fitted(windows(noise(60, 12, 2)), windows(noise(20, 12, 2, seed=2)))
 
 
 def test_the_coefficients_of_an_hour_are_used_at_that_hour() -> None:
-    base = LinearBase(DAILY, 1)
+    base = LinearForecast(DAILY, 1)
     base.beta.zero_()
     base.beta[:, :, -1, :, 0] = torch.arange(24.0)[:, None]
     made = windows(noise(60, 12, 1), DAILY)
     chosen = np.array([0, 5, 22, 23, 40])
-    future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, Texture(0.1))))
+    future = base(made.inputs(chosen), single(make_stencil(POINTS, POINTS, Covariance(0.1))))
     issue_hour = (chosen + DAILY.past - 1) % 24
     assert (future == torch.from_numpy(issue_hour)[:, None, None, None]).all()
 
 
 def test_persistence_is_the_last_observed_value() -> None:
-    base = LinearBase(CLOCK, 2, "persistence")
+    base = LinearForecast(CLOCK, 2, "persistence")
     values, observed = noise(6, 12, 2), np.ones((6, 12, 2), bool)
     future = answer(base, asked(values, [0.5, 1, 4, 5]))
     torch.testing.assert_close(future, torch.from_numpy(values[-1]).expand(4, -1, -1))
@@ -61,7 +61,7 @@ def test_persistence_is_the_last_observed_value() -> None:
 
 
 def test_persistence_of_a_point_without_a_past_is_its_neighbours() -> None:
-    base = LinearBase(CLOCK, 1, "persistence")
+    base = LinearForecast(CLOCK, 1, "persistence")
     level = np.arange(6.0)[:, None, None] * np.ones((1, 12, 1))
     future = answer(base, asked(level, [1, 4]), Points(np.array([[0.5, 0.5], [9.0, 9.0]])))
     torch.testing.assert_close(future, torch.full((2, 2, 1), 5.0).double())
@@ -69,17 +69,17 @@ def test_persistence_of_a_point_without_a_past_is_its_neighbours() -> None:
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 4, 12])
 def test_between_leads_the_coefficients_are_interpolated_and_beyond_them_extended(horizon) -> None:
-    base = LinearBase(replace(CLOCK, horizon=horizon), 1)
+    base = LinearForecast(replace(CLOCK, horizon=horizon), 1)
     cubic = np.poly1d([0.01, -0.2, 0.7, 3.0] if horizon >= 3 else [0.7, 3.0])
-    knots = cubic(np.arange(horizon + 1))
+    at_trained_leads = cubic(np.arange(horizon + 1))
     base.beta.zero_()
-    base.beta[0, 0, -1, :, 0] = torch.from_numpy(knots)
+    base.beta[0, 0, -1, :, 0] = torch.from_numpy(at_trained_leads)
     inside = [0.25, *(k + part for k in range(horizon) for part in (0.5, 1.0))]
     future = answer(base, asked(noise(6, 12, 1), sorted(inside)))[:, 0, 0]
     np.testing.assert_allclose(future, cubic(sorted(inside)), rtol=1e-6)
     beyond = answer(base, asked(noise(6, 12, 1), [horizon, horizon + 0.3, horizon + 1]))[:, 0, 0]
-    steps = np.array([0, 0.3, 1]) * (knots[-1] - knots[-2])
-    np.testing.assert_allclose(beyond, knots[-1] + steps, rtol=1e-6)
+    steps = np.array([0, 0.3, 1]) * (at_trained_leads[-1] - at_trained_leads[-2])
+    np.testing.assert_allclose(beyond, at_trained_leads[-1] + steps, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sunny", [False, True])
@@ -88,21 +88,21 @@ def test_what_is_seen_is_the_written_out_list(sunny: bool) -> None:
 
     Without an own past, the kriged one stands in.
     """
-    clock = Clock(step=HOUR, past=linear.CLOSE + 2, horizon=3, calendar=True, sunny=sunny)
+    time_spec = TimeSpec(step=HOUR, past=linear.CLOSE + 2, horizon=3, calendar=True, sunny=sunny)
     generator = np.random.default_rng(2)
     nodes = Points(generator.uniform([-60, 0], [60, 360], (9, 2)), "sphere")
     queries = nodes.take(np.arange(4)).joined(Points(np.array([[10.0, 20.0]]), "sphere"))
     times = HOUR * (400_000 + np.arange(20))
     frames = torch.from_numpy(generator.normal(size=(20, 9, 2))).float()
-    past = np.array([[0], [5]]) + np.arange(clock.past)
+    past = np.array([[0], [5]]) + np.arange(time_spec.past)
     batch = make_batch(
         lambda i: (frames[i], torch.ones_like(frames[i], dtype=torch.bool)),
-        times, past, times[past[:, -1:]] + HOUR, clock, False,
+        times, past, times[past[:, -1:]] + HOUR, time_spec, False,
     )  # fmt: skip
-    stencil = single(make_stencil(queries, nodes, Texture(0.5)))
-    look = LinearBase(clock, 2).look(batch, stencil)
-    assert look.kind.tolist() == [[0] * 4 + [1]] * 2 and look.kinds == 2
-    assert look.own.tolist() == [[True] * 4 + [False]] * 2
+    stencil = single(make_stencil(queries, nodes, Covariance(0.5)))
+    regressors = LinearForecast(time_spec, 2).regressors(batch, stencil)
+    assert regressors.kind.tolist() == [[0] * 4 + [1]] * 2 and regressors.kinds == 2
+    assert regressors.own.tolist() == [[True] * 4 + [False]] * 2
     for b, q in np.ndindex(2, 5):
         latest = past[b, -1]
 
@@ -110,17 +110,17 @@ def test_what_is_seen_is_the_written_out_list(sunny: bool) -> None:
             seen = frames[None, None, latest - lag]
             return stencil.apply(seen, stencil.weights(None))[0, q, 0].numpy()
 
-        kriged, row = [fits(lag)[0] for lag in range(clock.past)], []
-        for lag in range(clock.past):
+        kriged, row = [fits(lag)[0] for lag in range(time_spec.past)], []
+        for lag in range(time_spec.past):
             row += [*(frames[latest - lag, q] if q < 4 else kriged[lag])]
-        for lag in range(clock.past):
+        for lag in range(time_spec.past):
             row += [*fits(lag)[1]]
         for lag in range(linear.CLOSE):
             row += [*fits(lag)[2:].ravel()]
         for step in range(-3, 4) if sunny else ():
             row.append(max(0.0, sine_of_elevation(queries, q, times[latest] + step * HOUR)))
-        np.testing.assert_allclose(look.columns[b, q], [*row, 1.0], atol=1e-5)
-        np.testing.assert_allclose(look.stand_in[b, q], np.ravel(kriged), atol=1e-5)
+        np.testing.assert_allclose(regressors.columns[b, q], [*row, 1.0], atol=1e-5)
+        np.testing.assert_allclose(regressors.stand_in[b, q], np.ravel(kriged), atol=1e-5)
 
 
 def sine_of_elevation(points: Points, number: int, time: int) -> float:
@@ -152,7 +152,7 @@ def test_pasts_are_at_whole_steps_the_newest_first_and_as_the_learned_ones_sugge
     told = some_base.past_mean, some_base.past_covariance
     odd = [-5.4, -4, -2.7, -2, -1.3, 0]
     past, there = (torch.from_numpy(part)[None] for part in (values, seen))
-    moved = move(past, there, torch.tensor([odd], dtype=torch.float64), *told)
+    moved = resample(past, there, torch.tensor([odd], dtype=torch.float64), *told)
     for lags, wanted in ((None, fill_gaps(past.flip(1), there.flip(1), *told)), (odd, moved)):
         found, known = some_base.pasts(asked(values, [1], seen, lags))
         np.testing.assert_array_equal(known[0], seen.any(0))
@@ -177,10 +177,10 @@ def test_a_window_out_of_step_changes_nothing_for_those_beside_it(some_base) -> 
         issue_time=alone[0].issue_time.expand(3, -1),
         hour=alone[0].hour.expand(3),
     )
-    stencil = make_stencil(POINTS, POINTS, some_base.texture)
-    together = some_base.look(both, stencil)
+    stencil = make_stencil(POINTS, POINTS, some_base.covariance)
+    together = some_base.regressors(both, stencil)
     for number, one in enumerate(alone):
-        found = some_base.look(one, stencil)
+        found = some_base.regressors(one, stencil)
         torch.testing.assert_close(together.seen[number], found.seen[0])
         assert torch.equal(together.kind[number], found.kind[0])
 
@@ -197,11 +197,13 @@ def test_a_node_without_a_past_is_answered_as_a_place_without_a_node(some_base) 
 
 
 def test_a_silenced_query_is_answered_as_a_place_without_a_node(some_base) -> None:
-    """Each for itself: the others, silenced too, still see its past."""
-    values, stencil = noise(6, 12, 2), make_stencil(POINTS, POINTS, some_base.texture)
+    """Each for itself: the others, without_history too, still see its past."""
+    values, stencil = noise(6, 12, 2), make_stencil(POINTS, POINTS, some_base.covariance)
     batch = asked(values, [1, 4])
-    look = some_base.look(batch, stencil)
-    silenced = some_base.forecast(look.silenced(~torch.zeros_like(look.own)), batch)[0]
+    regressors = some_base.regressors(batch, stencil)
+    without_history = some_base.forecast(
+        regressors.without_history(~torch.zeros_like(regressors.own)), batch
+    )[0]
     for node in range(12):
         others = np.delete(np.arange(12), node)
         absent = answer(
@@ -210,24 +212,27 @@ def test_a_silenced_query_is_answered_as_a_place_without_a_node(some_base) -> No
             POINTS.take(np.array([node])),
             POINTS.take(others),
         )
-        torch.testing.assert_close(silenced[:, [node]], absent)
+        torch.testing.assert_close(without_history[:, [node]], absent)
     some = torch.arange(12)[None] % 3 == 0
-    partly = some_base.forecast(look.silenced(some), batch)[0]
-    told = torch.where(some[..., None], silenced, some_base.forecast(look, batch)[0])
+    partly = some_base.forecast(regressors.without_history(some), batch)[0]
+    told = torch.where(some[..., None], without_history, some_base.forecast(regressors, batch)[0])
     torch.testing.assert_close(partly, told)
 
 
 def test_a_silenced_query_does_not_know_its_own_past(some_base) -> None:
-    stencil, values = make_stencil(POINTS, POINTS, some_base.texture), noise(6, 12, 2)
+    stencil, values = make_stencil(POINTS, POINTS, some_base.covariance), noise(6, 12, 2)
     changed = values.copy()
     changed[:, 4] = noise(6, 2, seed=9)
 
     def told(past: np.ndarray, silent: bool) -> list[torch.Tensor]:
         batch = asked(past, [1, 4])
-        look = some_base.look(batch, stencil)
-        look = look.silenced(torch.full_like(look.own, silent))
-        forecast, scale = some_base.forecast(look, batch)[0], some_base.scale(look, batch)[0]
-        return [forecast[:, 4], scale[:, 4], some_base.whitened(look)[0, 4]]
+        regressors = some_base.regressors(batch, stencil)
+        regressors = regressors.without_history(torch.full_like(regressors.own, silent))
+        forecast, scale = (
+            some_base.forecast(regressors, batch)[0],
+            some_base.scale(regressors, batch)[0],
+        )
+        return [forecast[:, 4], scale[:, 4], some_base.whitened(regressors)[0, 4]]
 
     for before, after in zip(told(values, True), told(changed, True), strict=True):
         assert torch.equal(before, after)
@@ -243,7 +248,7 @@ def test_a_node_asked_as_a_query_is_answered_as_the_node(some_base) -> None:
 
 def test_a_channel_that_a_point_never_observed_is_taken_from_its_neighbours() -> None:
     """Its other channel is forecast as if nothing were missing: here each follows itself."""
-    base = LinearBase(CLOCK, 2)
+    base = LinearForecast(CLOCK, 2)
     values, observed = noise(6, 12, 2), np.ones((6, 12, 2), bool)
     observed[:, 3, 1] = False
     whole, partly = answer(base, asked(values, [2])), answer(base, asked(values, [2], observed))
@@ -263,18 +268,18 @@ def test_each_row_meets_the_matrix_of_its_kind_and_hour(hours: int) -> None:
         for shape in ((5, 7, 6), (8, hours, 6, 3))
     )
     kind, hour = torch.randint(8, (5, 7), generator=draw), torch.randint(hours, (5,))
-    told = Look(columns, 0, kind).times(table, hour)
+    told = Regressors(columns, 0, kind).times(table, hour)
     for window in range(5):
         for query in range(7):
             wanted = columns[window, query] @ table[kind[window, query], hour[window]]
             torch.testing.assert_close(told[window, query], wanted)
-    there = Look(columns, 0, kind.as_subclass(Elsewhere)).times(table, hour)
+    there = Regressors(columns, 0, kind.as_subclass(Elsewhere)).times(table, hour)
     torch.testing.assert_close(there.as_subclass(torch.Tensor), told)
 
 
 def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
     """4 where clearly more had to be filled than in training, 2 where the newest is, 1 if none."""
-    base = LinearBase(CLOCK, 1)
+    base = LinearForecast(CLOCK, 1)
     base.beta.zero_()
     base.beta[:, :, -1, :, 0] = torch.arange(8.0)[:, None, None]
     base.spread.copy_(torch.arange(1.0, 5.0)[:, None, None])
@@ -285,22 +290,22 @@ def test_every_kind_of_past_has_coefficients_of_its_own() -> None:
     seen[-1, :8], seen[0, :8] = np.arange(8)[:, None] % 2, True
     seen[:, 5] = False  # a node without a past is not late, too
     batch = asked(values, [1], seen)
-    near = make_stencil(queries, far, Texture(0.1), nearest(queries, far, 8))
+    near = make_stencil(queries, far, Covariance(0.1), nearest(queries, far, 8))
     silent = np.arange(12) == 5
     late = 2 * (~seen[-1, :12, 0] & ~silent)
     for usual, torn in ((0.0, 4), (0.5, 0)):
         base.usual.fill_(usual)
         kind = [*(torn + late + silent), *[0] * 12, torn + 1, 1]
-        look = base.look(batch, near)
-        assert look.kind[0].tolist() == kind and look.kinds == 8
+        regressors = base.regressors(batch, near)
+        assert regressors.kind[0].tolist() == kind and regressors.kinds == 8
         assert base(batch, near)[0, 0, :, 0].tolist() == kind
         scale = [1 + k // 2 for k in kind]  # what stands in for a past counts as one
-        assert base.scale(look, batch)[0, 0, :, 0].tolist() == scale
-        everyone = torch.ones_like(look.own)
-        hushed = look.silenced(everyone)
+        assert base.scale(regressors, batch)[0, 0, :, 0].tolist() == scale
+        everyone = torch.ones_like(regressors.own)
+        hushed = regressors.without_history(everyone)
         assert hushed.kind[0].tolist() == [k | 1 for k in kind]
         assert hushed.as_own[0].tolist() == [k // 4 * 2 for k in kind]  # and is never late
-    assert base.look(asked(values, [1]), near).kind[0].tolist() == [0] * 24 + [1, 1]
+    assert base.regressors(asked(values, [1]), near).kind[0].tolist() == [0] * 24 + [1, 1]
 
 
 def nearest(queries: Points, nodes: Points, count: int) -> np.ndarray:
@@ -313,7 +318,7 @@ def test_every_hour_has_coefficients_of_its_own_unless_there_are_very_many(
     channels: int, hours: int
 ) -> None:
     """Sums for each hour grow with the square of the channels: eleven would take gigabytes."""
-    clock = replace(CLOCK, step=3600 * SECOND, past=24, horizon=12, calendar=True)
-    base = LinearBase(clock, channels)
+    time_spec = replace(CLOCK, step=3600 * SECOND, past=24, horizon=12, calendar=True)
+    base = LinearForecast(time_spec, channels)
     assert (base.hours, base.beta.shape[1]) == (hours, hours)
     assert base.hours * (base.block + base.columns) ** 2 < 2**24

@@ -11,16 +11,16 @@ from stonet.linear.ridge import (
     PULLS,
     RIDGES,
     STRONG,
-    Choice,
     Moments,
-    best_choice,
+    Penalty,
+    best_penalty,
     gram,
     solve,
 )
 
 COLUMNS, LEADS, CHANNELS = 5, 3, 2
 Rows = tuple[tuple[np.ndarray, np.ndarray], ...]  # X and Y of every hour
-LEAST = Choice(1e-14, PULLS[-1])  # plain least squares, all hours together
+LEAST = Penalty(1e-14, PULLS[-1])  # plain least squares, all hours together
 
 
 def rows(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +60,7 @@ def size_of(x: np.ndarray) -> float:
     return float(np.square(x).sum(0).mean())
 
 
-def by_rows(parts: Rows, choice: Choice, prior: np.ndarray) -> np.ndarray:
+def by_rows(parts: Rows, choice: Penalty, prior: np.ndarray) -> np.ndarray:
     """What `solve` says, hour by hour from the rows: pooled first, then each drawn towards it."""
     rest = [(x, y - forecast(x, b)) for (x, y), b in zip(parts, prior, strict=True)]
     x, y = (np.concatenate(pair) for pair in zip(*rest, strict=True))
@@ -122,7 +122,7 @@ def test_columns_that_are_not_kept_take_no_part() -> None:
 def test_a_column_that_stands_for_another_is_that_one_twice() -> None:
     x, y = rows(0)
     twice = np.array([0, 1, 1, 3, 4])
-    beta = solve(moments((x, y)).take(twice), Choice(1e-6, PULLS[-1]))[0]
+    beta = solve(moments((x, y)).take(twice), Penalty(1e-6, PULLS[-1]))[0]
     wanted = ridge_by_rows(x[:, twice], y, 1e-6 * size_of(x[:, twice]))
     np.testing.assert_allclose(beta, wanted, rtol=1e-6)
     np.testing.assert_allclose(beta[1], beta[2], rtol=1e-6)  # which share what there is to say
@@ -135,7 +135,7 @@ def test_the_pull_leads_from_each_hour_alone_to_all_together(monkeypatch) -> Non
     train, apart = moments(*parts), np.stack([lstsq(*part) for part in parts])
     together = np.stack([lstsq(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))] * 2)
     for pull, wanted in ((1e-13, apart), (1e10, together), (np.inf, together)):
-        np.testing.assert_allclose(solve(train, Choice(1e-14, pull)), wanted, rtol=1e-6)
+        np.testing.assert_allclose(solve(train, Penalty(1e-14, pull)), wanted, rtol=1e-6)
 
 
 def some_prior(hours: int = 2) -> np.ndarray:
@@ -144,7 +144,7 @@ def some_prior(hours: int = 2) -> np.ndarray:
 
 def test_an_infinite_ridge_keeps_the_prior() -> None:
     train, prior = moments(rows(0), rows(1)), some_prior()
-    beta = solve(train, Choice(STRONG[-1], PULLS[-1]), prior)
+    beta = solve(train, Penalty(STRONG[-1], PULLS[-1]), prior)
     np.testing.assert_allclose(beta, prior, rtol=0, atol=1e-7)
 
 
@@ -152,7 +152,7 @@ def test_an_infinite_ridge_keeps_the_prior() -> None:
 def test_a_ridge_draws_towards_the_prior(strength: float) -> None:
     """The same as least squares on what the prior leaves over, plus the prior."""
     (x, y), prior = rows(0), some_prior(1)
-    beta = solve(moments((x, y)), Choice(strength, PULLS[-1]), prior)[0]
+    beta = solve(moments((x, y)), Penalty(strength, PULLS[-1]), prior)[0]
     held = strength * size_of(x)
     np.testing.assert_allclose(beta, ridge_by_rows(x, y, held, prior[0]), rtol=1e-7)
     rest = ridge_by_rows(x, y - forecast(x, prior[0]), held)
@@ -167,7 +167,9 @@ def test_sums_without_the_prior_are_those_of_what_it_leaves_over() -> None:
     np.testing.assert_array_equal(found.xx, wanted.xx)
 
 
-@pytest.mark.parametrize("choice", [Choice(0.01, PULLS[0]), Choice(1e-6, 0.1), Choice(10.0, 1.0)])
+@pytest.mark.parametrize(
+    "choice", [Penalty(0.01, PULLS[0]), Penalty(1e-6, 0.1), Penalty(10.0, 1.0)]
+)
 def test_hours_are_drawn_towards_the_pooled_coefficients_and_these_to_the_prior(choice) -> None:
     parts, prior = (rows(0), rows(1, count=50)), some_prior()
     np.testing.assert_allclose(
@@ -198,7 +200,7 @@ def test_the_best_choice_over_all_folds_is_here_that_of_a_full_search(with_prior
     ]
     prior = some_prior() * with_prior
 
-    def error(choice: Choice) -> float:
+    def error(choice: Penalty) -> float:
         total = 0.0
         for train, judge in folds:
             pairs = zip(judge, by_rows(train, choice, prior), strict=True)
@@ -206,16 +208,16 @@ def test_the_best_choice_over_all_folds_is_here_that_of_a_full_search(with_prior
         return total
 
     ridges = (*RIDGES, *STRONG) if with_prior else RIDGES
-    best = min((Choice(r, p) for p in PULLS for r in ridges), key=error)
+    best = min((Penalty(r, p) for p in PULLS for r in ridges), key=error)
     sums = [(moments(*train), moments(*judge)) for train, judge in folds]
     given = prior if with_prior else None
-    assert best_choice(sums, given) == best
-    assert best not in [best_choice([one], given) for one in sums]  # all of them had a say
+    assert best_penalty(sums, given) == best
+    assert best not in [best_penalty([one], given) for one in sums]  # all of them had a say
 
 
 def test_an_hour_that_was_never_seen_uses_the_pooled_coefficients() -> None:
     train = moments(rows(0), (np.zeros((0, COLUMNS)), np.zeros((0, LEADS, CHANNELS))))
-    beta = solve(train, best_choice([(train, train)]))
+    beta = solve(train, best_penalty([(train, train)]))
     np.testing.assert_allclose(beta[1], beta[0], rtol=0.05)
     np.testing.assert_allclose(beta[1], lstsq(*rows(0)), rtol=0.05)
 
@@ -225,13 +227,13 @@ def test_the_best_on_validation_is_chosen_or_on_training_where_there_is_none() -
     x, y = rows(0, count=6)
     y = y + np.random.default_rng(8).normal(size=y.shape)
     train, validation = moments((x, y)), moments(rows(2))
-    chosen = best_choice([(train, validation)])
+    chosen = best_penalty([(train, validation)])
     solved = {strength: ridge_by_rows(x, y, strength * size_of(x)) for strength in RIDGES}
     best = min(RIDGES, key=lambda strength: validation.error(solved[strength][None]).mean())
     assert chosen == (best, PULLS[-1])
     np.testing.assert_allclose(solve(train, chosen)[0], solved[best], rtol=1e-6)
     nothing = Moments.zeros(1, COLUMNS, LEADS, CHANNELS)
-    assert best_choice([(train, nothing)]).ridge < 1e-6 < chosen.ridge
+    assert best_penalty([(train, nothing)]).ridge < 1e-6 < chosen.ridge
 
 
 def test_whitened_regressors_are_uncorrelated_with_mean_zero() -> None:

@@ -1,4 +1,4 @@
-"""Portraits: what was observed at a place, in standard deviations; elsewhere as those around it."""
+"""SiteClimatology: what was observed at a place, in standard deviations; elsewhere as those around it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from helpers.contracts import HOUR, START, fitted_run, small_field, small_points
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows, cut
 from stonet.models import site_climatology
-from stonet.models.site_climatology import Portraits
+from stonet.models.site_climatology import SiteClimatology
 from stonet.training.run_folder import pack, unpack
 
-DAILY = Clock(step=HOUR, past=2, horizon=1, calendar=True)
+DAILY = TimeSpec(step=HOUR, past=2, horizon=1, calendar=True)
 PLAIN = replace(DAILY, calendar=False)
 DAYS, NODES = 10, 12
 FRAMES = 24 * DAYS + 2  # so that the windows' newest inputs make up whole days
@@ -32,34 +32,34 @@ def noise(*shape: int, seed: int = 1) -> np.ndarray:
 def windows(
     values: np.ndarray,
     points: Points | None = None,
-    clock: Clock = DAILY,
+    time_spec: TimeSpec = DAILY,
     observed: np.ndarray | None = None,
 ) -> Windows:
     """Every window of one episode (time, node, channel)."""
     field = Field(
         values.astype(np.float32),
-        START + clock.step * np.arange(len(values)),
+        START + time_spec.step * np.arange(len(values)),
         small_points("plane", values.shape[1]) if points is None else points,
         tuple(f"c{i}" for i in range(values.shape[-1])),
         observed,
-        calendar=clock.calendar,
+        calendar=time_spec.calendar,
     )
-    return cut((field,), Scaler.identity(values.shape[-1]), clock)
+    return cut((field,), Scaler.identity(values.shape[-1]), time_spec)
 
 
-def fitted(made: Windows) -> Portraits:
+def fitted(made: Windows) -> SiteClimatology:
     field = made.fields[0]
-    portraits = Portraits(made.clock, len(field.channels), field.points)
-    portraits.fit(made)
-    return portraits
+    climatology = SiteClimatology(made.time_spec, len(field.channels), field.points)
+    climatology.fit(made)
+    return climatology
 
 
 def close(one: torch.Tensor, other: torch.Tensor | np.ndarray, within: float = 1e-4) -> None:
     torch.testing.assert_close(one, torch.as_tensor(other, dtype=one.dtype), rtol=0, atol=within)
 
 
-def standardised(traits: np.ndarray) -> np.ndarray:
-    return (traits - traits.mean(0)) / traits.std(0)
+def standardised(statistics: np.ndarray) -> np.ndarray:
+    return (statistics - statistics.mean(0)) / statistics.std(0)
 
 
 # Of training points
@@ -68,14 +68,14 @@ def standardised(traits: np.ndarray) -> np.ndarray:
 def test_of_a_daily_course_they_are_its_mean_spread_and_waves() -> None:
     """u = m + a cos(turn + p) + b cos(2 turn + q): m, sqrt((a^2 + b^2) / 2), a cos p, -a sin p, ...
 
-    Two channels, trait by trait.
+    Two channels, statistic by statistic.
     """
     m, a, p, b, q = noise(5, NODES, 2)
     hour = (START // HOUR + np.arange(FRAMES)) % 24
     turn = 2 * np.pi * hour[:, None, None] / 24
     found = fitted(windows(m + a * np.cos(turn + p) + b * np.cos(2 * turn + q))).known
     waves = (a * np.cos(p), -a * np.sin(p), b * np.cos(q), -b * np.sin(q))
-    wanted = np.stack([m, np.sqrt((a**2 + b**2) / 2), *waves], axis=1)  # node trait channel
+    wanted = np.stack([m, np.sqrt((a**2 + b**2) / 2), *waves], axis=1)  # node statistic channel
     close(found, standardised(wanted.reshape(NODES, -1)))
 
 
@@ -118,7 +118,7 @@ def test_without_hours_there_is_no_daily_course() -> None:
     values = noise(60, NODES, 2)
     used = values[1:59]
     wanted = np.stack([used.mean(0), used.std(0)], axis=1).reshape(NODES, -1)
-    close(fitted(windows(values, clock=PLAIN)).known, standardised(wanted))
+    close(fitted(windows(values, time_spec=PLAIN)).known, standardised(wanted))
 
 
 def test_how_many_values_are_looked_at_together_makes_no_difference(monkeypatch) -> None:
@@ -144,9 +144,9 @@ def test_some_of_the_frames_tell_enough(monkeypatch) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 7.5])
 def test_a_field_that_does_not_vary_tells_nothing(value: float) -> None:
-    portraits = fitted(windows(np.full((60, NODES, 1), value)))
-    assert not portraits.known.any()
-    assert not portraits.at(small_points("plane", 5, seed=3)).any()
+    climatology = fitted(windows(np.full((60, NODES, 1), value)))
+    assert not climatology.known.any()
+    assert not climatology.at(small_points("plane", 5, seed=3)).any()
 
 
 @KINDS
@@ -168,43 +168,43 @@ def test_points_that_share_a_place_share_their_portrait() -> None:
     values, points = noise(60, NODES, 1), small_points("plane", NODES)
     shared = points.coordinates.copy()
     shared[[4, 9]] = shared[2]
-    traits = np.stack([values[1:59].mean(0), values[1:59].std(0)], axis=1).reshape(NODES, -1)
-    traits[[2, 4, 9]] = traits[[2, 4, 9]].mean(0)
-    portraits = fitted(windows(values, Points(shared), PLAIN))
-    close(portraits.known, standardised(traits))
+    statistics = np.stack([values[1:59].mean(0), values[1:59].std(0)], axis=1).reshape(NODES, -1)
+    statistics[[2, 4, 9]] = statistics[[2, 4, 9]].mean(0)
+    climatology = fitted(windows(values, Points(shared), PLAIN))
+    close(climatology.known, standardised(statistics))
     for chosen in ([2], [4], [9], [4, 9], list(range(NODES))):
         asked = Points(shared).take(np.array(chosen))
-        assert torch.equal(portraits.at(asked), portraits.known[chosen])
+        assert torch.equal(climatology.at(asked), climatology.known[chosen])
 
 
 # Elsewhere
 
 
 @pytest.fixture(scope="module", params=["plane", "sphere"])
-def portraits(request) -> Portraits:
+def climatology(request) -> SiteClimatology:
     return fitted(windows(noise(60, 40, 2), small_points(request.param, 40)))
 
 
 def test_a_training_point_that_is_asked_has_its_own_and_other_places_the_expected_one(
-    portraits: Portraits,
+    climatology: SiteClimatology,
 ) -> None:
     """Together or one by one, in any order."""
-    other, chosen = small_points(portraits.nodes.kind, 5, seed=6), np.array([31, 2, 17])
-    mixed = other.joined(portraits.nodes.take(chosen))
-    found = portraits.at(mixed)
-    assert torch.equal(found[5:], portraits.known[chosen])
-    close(found[:5], portraits.expected(other), 1e-6)
-    alone = [portraits.at(mixed.take(np.array([i]))) for i in range(len(mixed))]
+    other, chosen = small_points(climatology.nodes.kind, 5, seed=6), np.array([31, 2, 17])
+    mixed = other.joined(climatology.nodes.take(chosen))
+    found = climatology.at(mixed)
+    assert torch.equal(found[5:], climatology.known[chosen])
+    close(found[:5], climatology.expected(other), 1e-6)
+    alone = [climatology.at(mixed.take(np.array([i]))) for i in range(len(mixed))]
     close(torch.cat(alone), found, 1e-6)
-    assert torch.equal(portraits.at(portraits.nodes), portraits.known)
+    assert torch.equal(climatology.at(climatology.nodes), climatology.known)
 
 
-def test_what_is_expected_at_a_point_is_never_read_there(portraits: Portraits) -> None:
-    before = portraits.expected(portraits.nodes)
+def test_what_is_expected_at_a_point_is_never_read_there(climatology: SiteClimatology) -> None:
+    before = climatology.expected(climatology.nodes)
     for node in (0, 17, 39):
-        changed = fresh(portraits)
+        changed = fresh(climatology)
         changed.known[node] += 100
-        after = changed.expected(portraits.nodes)
+        after = changed.expected(climatology.nodes)
         assert torch.equal(after[node], before[node])
         assert (after != before).any(1).sum() > 3  # its neighbours do read it
 
@@ -212,18 +212,18 @@ def test_what_is_expected_at_a_point_is_never_read_there(portraits: Portraits) -
 def test_what_is_expected_where_several_points_are_is_read_at_none_of_them() -> None:
     twice = small_points("plane", 20)
     twice = Points(np.concatenate([twice.coordinates, twice.coordinates[:2]]))
-    portraits = fitted(windows(noise(60, 22, 1), twice))
-    before = portraits.expected(twice)
-    portraits.known[[0, 20]] += 100
-    after = portraits.expected(twice)
+    climatology = fitted(windows(noise(60, 22, 1), twice))
+    before = climatology.expected(twice)
+    climatology.known[[0, 20]] += 100
+    after = climatology.expected(twice)
     assert torch.equal(after[[0, 20]], before[[0, 20]]) and not torch.equal(after, before)
 
 
-def test_what_all_have_in_common_is_expected_everywhere(portraits: Portraits) -> None:
-    alike = fresh(portraits)
+def test_what_all_have_in_common_is_expected_everywhere(climatology: SiteClimatology) -> None:
+    alike = fresh(climatology)
     alike.known.fill_(3.0)
-    places = portraits.nodes.joined(small_points(portraits.nodes.kind, 9, seed=5))
-    close(alike.expected(places), torch.full((49, portraits.traits), 3.0), 1e-5)
+    places = climatology.nodes.joined(small_points(climatology.nodes.kind, 9, seed=5))
+    close(alike.expected(places), torch.full((49, climatology.statistics), 3.0), 1e-5)
 
 
 @KINDS
@@ -249,49 +249,57 @@ def test_a_trait_that_is_linear_in_place_is_expected_where_it_would_be(kind: str
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_of_one_or_two_points_all_else_is_expected(nodes: int) -> None:
     """Nobody stands around the only one: nothing is expected there."""
-    portraits = fitted(windows(noise(60, nodes, 1), small_points("plane", nodes)))
-    expected = portraits.expected(portraits.nodes)
-    close(expected, portraits.known.flip(0) if nodes == 2 else torch.zeros_like(expected), 1e-6)
-    assert portraits.at(Points(np.array([[5.0, 5.0]]))).isfinite().all()
+    climatology = fitted(windows(noise(60, nodes, 1), small_points("plane", nodes)))
+    expected = climatology.expected(climatology.nodes)
+    close(expected, climatology.known.flip(0) if nodes == 2 else torch.zeros_like(expected), 1e-6)
+    assert climatology.at(Points(np.array([[5.0, 5.0]]))).isfinite().all()
 
 
-def test_strangers_are_shown_as_expected_and_others_as_they_are(portraits: Portraits) -> None:
-    some = portraits.nodes.take(np.array([3, 30, 11]))
-    strange = torch.rand(6, 3) < 0.5
-    shown, own, guess = portraits.shown(some, strange), portraits.at(some), portraits.expected(some)
+def test_strangers_are_shown_as_expected_and_others_as_they_are(
+    climatology: SiteClimatology,
+) -> None:
+    some = climatology.nodes.take(np.array([3, 30, 11]))
+    as_unseen = torch.rand(6, 3) < 0.5
+    shown, own, guess = (
+        climatology.shown(some, as_unseen),
+        climatology.at(some),
+        climatology.expected(some),
+    )
     for window, point in np.ndindex(6, 3):
-        wanted = guess[point] if strange[window, point] else own[point]
+        wanted = guess[point] if as_unseen[window, point] else own[point]
         assert torch.equal(shown[window, point], wanted)
 
 
 # In a model
 
 
-def fresh(portraits: Portraits) -> Portraits:
+def fresh(climatology: SiteClimatology) -> SiteClimatology:
     """The same by way of a file."""
-    saved, _ = unpack(pack(portraits.state_dict(), {}), "portraits")
-    copy = Portraits(portraits.clock, portraits.known.shape[1] // 6, portraits.nodes)
+    saved, _ = unpack(pack(climatology.state_dict(), {}), "climatology")
+    copy = SiteClimatology(
+        climatology.time_spec, climatology.known.shape[1] // 6, climatology.nodes
+    )
     copy.load_state_dict(saved)
     return copy
 
 
-def test_saved_portraits_are_the_same_portraits(portraits: Portraits) -> None:
-    asked = portraits.nodes.joined(small_points(portraits.nodes.kind, 9, seed=5))
-    assert torch.equal(fresh(portraits).at(asked), portraits.at(asked))
-    assert fresh(portraits).texture.tolist() == portraits.texture.tolist()
-    assert not list(portraits.parameters())
+def test_saved_portraits_are_the_same_portraits(climatology: SiteClimatology) -> None:
+    asked = climatology.nodes.joined(small_points(climatology.nodes.kind, 9, seed=5))
+    assert torch.equal(fresh(climatology).at(asked), climatology.at(asked))
+    assert fresh(climatology).covariance.tolist() == climatology.covariance.tolist()
+    assert not list(climatology.parameters())
 
 
 @KINDS
 def test_a_model_knows_them_at_its_nodes_and_expects_them_elsewhere(kind: str) -> None:
     """Whichever points are observed: they are of the training part, and so of its points."""
     run = fitted_run(small_task(small_field(kind)))
-    portraits, other = run.model.portraits, small_points(kind, 6, seed=9)
-    assert portraits.known.std(0, correction=0)[0] == pytest.approx(1, abs=1e-4)
+    climatology, other = run.model.climatology, small_points(kind, 6, seed=9)
+    assert climatology.known.std(0, correction=0)[0] == pytest.approx(1, abs=1e-4)
     for nodes in (run.nodes, other, run.nodes.take(np.arange(5))):
-        assert torch.equal(run.model.scene(nodes, run.nodes).links.portrait, portraits.known)
-        asked = run.model.scene(nodes, other).links.portrait
-        close(asked, portraits.expected(other), 1e-6)
+        assert torch.equal(run.model.graphs(nodes, run.nodes).links.site, climatology.known)
+        asked = run.model.graphs(nodes, other).links.site
+        close(asked, climatology.expected(other), 1e-6)
 
 
 def test_they_are_made_of_the_training_part_alone() -> None:
@@ -301,5 +309,5 @@ def test_they_are_made_of_the_training_part_alone() -> None:
     values = field.values.copy()
     values[len(task.parts["train"][0].times) :] *= 3
     other = small_task(replace(field, values=values))
-    one, two = (fitted_run(part).model.portraits for part in (task, other))
-    assert torch.equal(one.known, two.known) and torch.equal(one.texture, two.texture)
+    one, two = (fitted_run(part).model.climatology for part in (task, other))
+    assert torch.equal(one.known, two.known) and torch.equal(one.covariance, two.covariance)

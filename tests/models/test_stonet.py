@@ -12,18 +12,18 @@ import torch
 from helpers.contracts import BATTERY, Case, ask, double, small_field, small_points, small_task
 
 from stonet.config import load_config
+from stonet.data.batch import Batch, make_batch
 from stonet.data.geometry import Points
-from stonet.data.windows import Batch, make_batch
 from stonet.errors import UsageError
 from stonet.models.registry import build_model
 from stonet.models.stonet import STONetwork
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 PAPER = (
     "network.sharp=false",
     "network.linear_path=false",
     'network.base="none"',
-    "network.expert=0",
+    "network.residual_width=0",
     "network.separable=false",
     "network.window_time=true",
     "network.terms=2",
@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "literal": ("network.decoder=literal",),
     "fixed": ("network.decoder=fixed",),
     "ode": ("network.decoder=ode",),
-    "no expert": ("network.expert=0",),
+    "no residual": ("network.residual_width=0",),
     "no sun": ("network.sun=false",),
     "diag": ("network.kernel=diag", "network.layers=2", "graph.levels=1"),
 }
@@ -82,7 +82,7 @@ def test_a_node_asked_as_a_query_answers_as_the_node(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_asking_for_times_one_by_one_is_asking_for_all(variant: str) -> None:
     case = case_of("sphere, two channels", *VARIANTS[variant])
-    model, step = case.model(), case.run.clock.step
+    model, step = case.model(), case.run.time_spec.step
     leads = np.array([0.25, 1.0, 2.0, 3.9, 4.8])
     ask_at = np.rint(leads * step).astype(np.int64)
     together = ask(model, window(case, ask_at), case.nodes)
@@ -94,7 +94,7 @@ def test_asking_for_times_one_by_one_is_asking_for_all(variant: str) -> None:
 def test_the_forecast_is_continuous_in_time(variant: str) -> None:
     """Within a term; also where a trained lead time is crossed, and beyond the horizon."""
     case = case_of("sphere, two channels", *VARIANTS[variant])
-    model, step = case.model(), case.run.clock.step
+    model, step = case.model(), case.run.time_spec.step
     for lead in (0.5, 1.0, 3.0, 4.0, 4.7):
         around = np.rint((lead + np.array([-1e-4, 0, 1e-4])) * step).astype(np.int64)
         there = ask(model, window(case, around), case.nodes)
@@ -103,24 +103,26 @@ def test_the_forecast_is_continuous_in_time(variant: str) -> None:
 
 def window(case: Case, leads: np.ndarray) -> Batch:
     """One window without gaps, asked at these leads in nanoseconds."""
-    made, past = case.windows, np.arange(30, 30 + case.run.clock.past)[None]
+    made, past = case.windows, np.arange(30, 30 + case.run.time_spec.past)[None]
     asked = made.times[past[:, -1], None] + leads
-    return double(make_batch(made.at, made.times, past, asked, case.run.clock, made.window_time))
+    return double(
+        make_batch(made.at, made.times, past, asked, case.run.time_spec, made.window_time)
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_times_of_its_own_for_every_window(variant: str) -> None:
     """Windows whose inputs and questions lie at different times share a batch."""
     case = case_of("sphere, two channels", *VARIANTS[variant])
-    made, clock = case.windows, case.run.clock
+    made, time_spec = case.windows, case.run.time_spec
     jitter = np.random.default_rng(4).uniform(-0.3, 0.3, len(made.times))
-    times = made.times + np.rint(jitter * clock.step).astype(np.int64)
-    past = np.array([10, 40])[:, None] + np.arange(clock.past)
-    leads = np.rint(np.array([[0.5, 2.2], [1.0, 3.9]]) * clock.step).astype(np.int64)
+    times = made.times + np.rint(jitter * time_spec.step).astype(np.int64)
+    past = np.array([10, 40])[:, None] + np.arange(time_spec.past)
+    leads = np.rint(np.array([[0.5, 2.2], [1.0, 3.9]]) * time_spec.step).astype(np.int64)
 
     def batch(rows: slice) -> Batch:
         asked = times[past[rows, -1], None] + leads[rows]
-        return double(make_batch(made.at, times, past[rows], asked, clock, made.window_time))
+        return double(make_batch(made.at, times, past[rows], asked, time_spec, made.window_time))
 
     model = case.model()
     together = ask(model, batch(slice(None)), case.nodes)
@@ -180,7 +182,7 @@ def test_another_network_of_sensors_altogether_is_divided_anew(place: str) -> No
 def test_the_number_of_parameters_does_not_depend_on_the_number_of_points(variant: str) -> None:
     def size(nodes: int) -> int:
         task = small_task(small_field(nodes=nodes), *VARIANTS[variant])
-        return sum(p.numel() for p in Run.untrained(task).model.parameters())
+        return sum(p.numel() for p in TrainedModel.untrained(task).model.parameters())
 
     assert (size(16) == size(30)) is (variant != "fixed")
 
@@ -193,15 +195,15 @@ def test_the_fixed_decoder_says_that_it_takes_no_other_points() -> None:
 
 
 def test_an_untrained_network_on_a_base_is_the_base() -> None:
-    """C and the expert start at zero: training can only improve on the linear operator."""
+    """C and the residual start at zero: training can only improve on the linear operator."""
     case = case_of("plane")
     model = case.run.model.eval()
     assert isinstance(model, STONetwork) and model.base is not None
     batch = case.windows.inputs(np.arange(3))
-    scene = model.scene(case.nodes)
+    graphs = model.graphs(case.nodes)
     with torch.no_grad():
         torch.testing.assert_close(
-            model(batch, scene).forecast, model.base(batch, scene.links.stencil)
+            model(batch, graphs).forecast, model.base(batch, graphs.links.stencil)
         )
 
 
@@ -209,27 +211,27 @@ def test_few_points_are_given_fewer_levels() -> None:
     for count, levels in ((1, 1), (2, 1), (3, 1), (4, 2), (24, 2)):
         task = small_task(small_field(nodes=count))
         assert task.config.graph.levels == levels
-        assert Run.untrained(task).model.graph(task.nodes).multipole is not None
+        assert TrainedModel.untrained(task).model.graph(task.nodes).multipole is not None
 
 
 def test_a_model_that_does_not_exist_is_named() -> None:
     config = load_config("tiny", settings=["model=stonett"])
     case = case_of("plane")
     with pytest.raises(UsageError, match=r"Unknown model 'stonett'.*Did you mean 'stonet'\?"):
-        build_model(config, case.run.clock, 1, case.nodes)
+        build_model(config, case.run.time_spec, 1, case.nodes)
 
 
 def test_refining_the_points_converges() -> None:
     """The kernels' means become integrals: with each halving of the spacing less changes."""
     radii = ("graph.levels=1", "graph.within_radii=[0.3]", "graph.decoder_radius=0.3")
     case = case_of("plane", *radii, 'network.base="none"')
-    model, asked = case.model(), window(case, case.run.clock.step * np.arange(1, 3))
+    model, asked = case.model(), window(case, case.run.time_spec.step * np.arange(1, 3))
     queries = small_points("plane", 20, seed=5)
 
     def forecast(side: int) -> torch.Tensor:
         x, y = np.meshgrid(*[(np.arange(side) + 0.5) / side] * 2)
         nodes = Points(np.stack([x.ravel(), y.ravel()], axis=1))
-        t = torch.arange(case.run.clock.past).double()[:, None, None]
+        t = torch.arange(case.run.time_spec.past).double()[:, None, None]
         place = torch.tensor(nodes.coordinates)[None, :, :1]
         return ask(model, replace(asked, frames=torch.sin(4 * place - 0.5 * t)), nodes, queries)
 
@@ -241,23 +243,23 @@ def test_refining_the_points_converges() -> None:
 @pytest.mark.parametrize("place", ["plane", "sphere"])
 def test_frames_that_the_network_does_not_see_need_not_be_encoded(place: str) -> None:
     """In one go, or step by step with all frames encoded: the same answer."""
-    case = Case.of(small_field(place), "network.sees=4")  # of the six that the base looks at
+    case = Case.of(small_field(place), "network.frames=4")  # of the six that the base looks at
     model, batch = case.model(), case.batch()
-    scene = model.scene(case.nodes)
-    output = model(batch, scene)
+    graphs = model.graphs(case.nodes)
+    output = model(batch, graphs)
     assert output.inputs is not None
     assert output.inputs.past.shape[1] == 4
     assert len(output.inputs.frames) < len(batch.frames)
-    encoded = model.encode(batch, scene)
-    case.same(output.forecast, model.decode(encoded, batch, scene))
+    encoded = model.encode(batch, graphs)
+    case.same(output.forecast, model.decode(encoded, batch, graphs))
     kept = torch.unique(batch.past[:, -4:])
     case.same(output.reconstruction, model.reconstruct(encoded)[kept])
 
 
 def test_the_network_alone_knows_nothing_older_than_it_sees() -> None:
-    case = Case.of(small_field(), "network.sees=3", "network.base=none")
+    case = Case.of(small_field(), "network.frames=3", "network.base=none")
     model, batch = case.model(), case.batch(size=1, missing=0.0)
-    scene = model.scene(case.nodes)
+    graphs = model.graphs(case.nodes)
     old = torch.arange(len(batch.frames)) < 3
     other = replace(batch, frames=torch.where(old[:, None, None], 7.0, batch.frames))
-    assert torch.equal(model(batch, scene).forecast, model(other, scene).forecast)
+    assert torch.equal(model(batch, graphs).forecast, model(other, graphs).forecast)

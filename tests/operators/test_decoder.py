@@ -16,7 +16,7 @@ from stonet.graph.neighbours import own_nodes, within_radius
 from stonet.operators import branch as branch_module
 from stonet.operators import spacetime_kernel as joint_module
 from stonet.operators.branch import Links
-from stonet.operators.decoder import Question, Sizes, TermDecoders, build_decoder
+from stonet.operators.decoder import DecoderInput, Sizes, TermDecoders, build_decoder
 
 BATCH, PAST, HORIZON, NODES, LATENT = 2, 3, 4, 8, 3
 CPU, F64 = torch.device("cpu"), torch.float64
@@ -50,7 +50,7 @@ def question(missing: bool = False, rows: int = 1, calendar: int = 0, nodes: int
     lead = torch.arange(1, HORIZON + 1, dtype=F64).expand(rows, -1)
     if rows > 1:  # every sample at times of its own
         lag, lead = lag - 0.3 * torch.rand(rows, PAST), lead + 0.3 * torch.rand(rows, HORIZON)
-    return Question(
+    return DecoderInput(
         latent=torch.randn(BATCH, PAST, nodes, LATENT, dtype=F64, requires_grad=True),
         present=torch.rand(BATCH, PAST, nodes) < 0.6 if missing else None,
         lag=lag.to(F64),

@@ -16,7 +16,7 @@ from stonet.errors import UsageError
 from stonet.graph.neighbours import own_nodes, within_radius
 from stonet.operators import decoder as decoder_module
 from stonet.operators.branch import Links
-from stonet.operators.decoder import OdeDecoder, Question, Sizes, build_decoder
+from stonet.operators.decoder import DecoderInput, OdeDecoder, Sizes, build_decoder
 
 pytest.importorskip("torchdiffeq")
 
@@ -39,9 +39,9 @@ def connect(queries: Points, nodes: Points, describe: str = "sharp") -> Links:
     return Links(*one(queries), Links(*one(nodes))).to(CPU, F64)
 
 
-def question(present: Tensor | None = None, lead: Tensor | None = None) -> Question:
+def question(present: Tensor | None = None, lead: Tensor | None = None) -> DecoderInput:
     lead = torch.arange(1, HORIZON + 1, dtype=F64)[None] if lead is None else lead
-    return Question(
+    return DecoderInput(
         latent=torch.randn(BATCH, PAST, NODES, LATENT, dtype=F64),
         present=present,
         lag=torch.arange(1 - PAST, 1, dtype=F64).expand(len(lead), -1),

@@ -19,8 +19,8 @@ from stonet.errors import DataError, UsageError
 from stonet.plotting.figures import png
 from stonet.quality import statistics
 from stonet.quality.checks import LEVELS, Exam, Finding
-from stonet.quality.figure import ROWS, checkup, shared_rows
-from stonet.quality.report import Report, doctor_table, examine
+from stonet.quality.figure import ROWS, quality_figure, shared_rows
+from stonet.quality.report import Report, check, findings_table
 
 HOUR = 3600 * 10**9
 START = int(np.datetime64("2024-03-01", "ns").astype(np.int64))
@@ -174,7 +174,7 @@ PLANTED = {  # name: (field, level, what and where must match)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_is_found_and_named(name) -> None:
     field, level, pattern = PLANTED[name]
-    report = examine(field)
+    report = check(field)
     told = [(f.level, f"{f.what} {f.where} {f.advice}") for f in report.findings]
     assert any(found == level and re.search(pattern, text) for found, text in told), told
     assert len(alarms(report)) == (level in ("warning", "error")), alarms(report)  # and no other
@@ -182,24 +182,24 @@ def test_a_planted_mistake_is_found_and_named(name) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_healthy_data_raise_no_alarm(seed) -> None:
-    report = examine(healthy(seed=seed))
+    report = check(healthy(seed=seed))
     assert not alarms(report), alarms(report)
     full = replace(healthy(seed=seed), values=healthy(seed=seed).values, mask=None)
-    assert not alarms(examine(full))
-    assert "No value is missing." in [f.what for f in examine(full).findings]
+    assert not alarms(check(full))
+    assert "No value is missing." in [f.what for f in check(full).findings]
 
 
 def test_many_points_are_said_to_be_many() -> None:
     rng = np.random.default_rng(0)
     points = Points(rng.uniform(-1, 1, (4_500, 2)))
     values = rng.normal(size=(60, 4_500, 1)).astype(np.float32)
-    report = examine(Field(values, HOUR * np.arange(60), points, calendar=False))
+    report = check(Field(values, HOUR * np.arange(60), points, calendar=False))
     assert any("4500 points are many for a laptop" in f.what for f in report.findings)
     assert report.facts["mean_degree"] == pytest.approx(12, rel=0.05)
 
 
 def test_findings_come_the_worst_first_and_as_json() -> None:
-    report = examine(put(451.0, (222, 17, 0)))
+    report = check(put(451.0, (222, 17, 0)))
     levels = [LEVELS.index(f.level) for f in report.findings]
     assert levels == sorted(levels)
     content = json.loads(json.dumps(report.to_json(), allow_nan=False))
@@ -215,23 +215,23 @@ def test_findings_come_the_worst_first_and_as_json() -> None:
 
 def test_notes_of_the_reader_are_passed_on() -> None:
     noted = replace(healthy(), notes=("3 values were merged.",))
-    assert Finding("note", "3 values were merged.") in examine(noted).findings
+    assert Finding("note", "3 values were merged.") in check(noted).findings
 
 
 def test_what_cannot_be_read_is_a_finding_and_the_rest_is_examined(tmp_path) -> None:
     moved(12, tuple(healthy().points.coordinates[11])).to_netcdf(str(tmp_path / "twins.nc"))
-    report = examine(tmp_path / "twins.nc")
+    report = check(tmp_path / "twins.nc")
     assert report.findings[0].level == "error" and report.field is not None
     assert re.search(r"'S11' and 'S12'", report.findings[0].what)
     assert report.facts["points"] == STATIONS
     (tmp_path / "broken.nc").write_bytes(b"nothing of the kind")
-    broken = examine(tmp_path / "broken.nc")
+    broken = check(tmp_path / "broken.nc")
     assert broken.field is None and [f.level for f in broken.findings] == ["error"]
     assert "broken.nc" in broken.findings[0].what
     with pytest.raises(UsageError, match="No file"):
-        examine(tmp_path / "nowhere.nc")
+        check(tmp_path / "nowhere.nc")
     with pytest.raises(DataError, match="nothing to draw"):
-        checkup(broken)
+        quality_figure(broken)
 
 
 # The one pass
@@ -245,7 +245,7 @@ def test_one_pass_is_the_loop_over_every_series_whatever_the_block(monkeypatch, 
     values[20:50, 1], values[:, 2, 1] = np.nan, np.nan
     field = Field(values, HOUR * np.arange(90), Points(rng.uniform(size=(5, 2))), ("a", "b"))
     monkeypatch.setattr(statistics, "BLOCK", block)
-    found = Exam.of(field).vitals
+    found = Exam.of(field).statistics
     for n in range(5):
         for c in range(2):
             series = values[:, n, c]
@@ -271,9 +271,9 @@ def test_one_pass_is_the_loop_over_every_series_whatever_the_block(monkeypatch, 
 
 def test_findings_do_not_depend_on_the_blocks(monkeypatch) -> None:
     field = put(-999.0, (slice(50, 60), 11, 0))
-    whole = examine(field).to_json()
+    whole = check(field).to_json()
     monkeypatch.setattr(statistics, "BLOCK", 1_000)
-    assert examine(field).to_json() == whole
+    assert check(field).to_json() == whole
 
 
 def test_a_field_larger_than_memory_is_examined_by_parts(monkeypatch, tmp_path) -> None:
@@ -289,7 +289,7 @@ def test_a_field_larger_than_memory_is_examined_by_parts(monkeypatch, tmp_path) 
     monkeypatch.setattr(statistics, "BLOCK", 2**15)
     monkeypatch.setattr(statistics, "SAMPLE", 2**15)
     tracemalloc.start()
-    examine(field)
+    check(field)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < values.nbytes / 2
@@ -301,9 +301,9 @@ def test_a_field_larger_than_memory_is_examined_by_parts(monkeypatch, tmp_path) 
 def test_the_table_shows_every_finding_and_no_name_is_taken_for_markup() -> None:
     field = put(451.0, (222, 17, 0))
     names = tuple(f"[red]{name}[/red]" for name in field.points.names)
-    report = examine(replace(field, points=Points(field.points.coordinates, "sphere", names)))
+    report = check(replace(field, points=Points(field.points.coordinates, "sphere", names)))
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(doctor_table(report))
+    console.print(findings_table(report))
     text = re.sub(r"[│\s]+", " ", console.export_text())
     assert "[red]S17[/red]" in text and "451 degC at 2024-03-10 06:00" in text
     assert text.index("warning") < text.index(" ok ")
@@ -311,8 +311,8 @@ def test_the_table_shows_every_finding_and_no_name_is_taken_for_markup() -> None
 
 def test_the_picture_shows_who_reports_when() -> None:
     field = put(np.nan, (slice(300, None), 3))
-    report = examine(field)
-    figure = checkup(report, title="a check")
+    report = check(field)
+    figure = quality_figure(report, title="a check")
     where, when = figure.axes[:2]
     assert len(where.collections[0].get_offsets()) == STATIONS
     strip = when.images[0].get_array()
@@ -335,7 +335,7 @@ def test_rows_are_shared_without_losing_any(nodes) -> None:
 
 
 def test_real_observations_are_examined_as_they_are(data) -> None:
-    report = examine(data("noaa-daily/stations.csv.gz"))
+    report = check(data("noaa-daily/stations.csv.gz"))
     told = {f.what: f for f in report.findings}
     assert (report.facts["frames"], report.facts["points"]) == (1461, 137)
     assert [f.what for f in alarms(report)] == ["4 stations lack more than 50%."]
@@ -346,5 +346,5 @@ def test_real_observations_are_examined_as_they_are(data) -> None:
 @pytest.mark.parametrize("folder", ["nrel-pv-rhode-island", "era5-uk"])
 def test_modelled_data_are_healthy(data, folder) -> None:
     pytest.importorskip("eccodes" if folder == "era5-uk" else "h5py")
-    report = examine(data(folder))
+    report = check(data(folder))
     assert not alarms(report), alarms(report)

@@ -16,15 +16,15 @@ from helpers.small import quick, small_dataset
 
 from stonet.cli.options import load_run
 from stonet.errors import StonetError, UsageError
-from stonet.models.residual_mlp import Guise
+from stonet.models.residual_mlp import Augmentation
 from stonet.models.stonet import STONetwork
 from stonet.system.devices import backend_for, pick_device, sent
 from stonet.training import trainer as training
-from stonet.training.batches import ahead
+from stonet.training.batches import prefetch
 from stonet.training.loss import error_sums, masked_loss
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 META = torch.device("meta")
@@ -44,17 +44,19 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
 def test_a_step_needs_no_numbers(kind: str) -> None:
     """Forward, loss and backward on `meta`: whatever read a number there would fail."""
-    task = small_task(small_field(kind), "network.base=none", "network.expert=0", "train.tile=9")
-    model, windows = Run.untrained(task).model, task.windows("train")
+    task = small_task(
+        small_field(kind), "network.base=none", "network.residual_width=0", "train.tile=9"
+    )
+    model, windows = TrainedModel.untrained(task).model, task.windows("train")
     batch, (target, mask) = windows.inputs(np.arange(4)), windows.targets(np.arange(4))
-    expected = model(batch, model.scene(task.nodes))
+    expected = model(batch, model.graphs(task.nodes))
     model.to(META)
-    scene = model.scene(task.nodes)  # a scene is where its model is
-    tile = model.tile(model.web(task.nodes), np.arange(5))
-    for part in (scene, tile.scene):
+    graphs = model.graphs(task.nodes)  # a graphs is where its model is
+    tile = model.tile(model.adjacency(task.nodes), np.arange(5))
+    for part in (graphs, tile.graphs):
         assert {t.device.type for t in tensors(part)} == {"meta"}
     moved = batch.to(META)
-    output = model(moved, scene)
+    output = model(moved, graphs)
     assert output.forecast.shape == expected.forecast.shape
     assert output.forecast.dtype == expected.forecast.dtype
     (loss,), _ = masked_loss([error_sums(output, moved, target.to(META), mask.to(META), 0.1)], 0.1)
@@ -67,26 +69,26 @@ def test_a_batch_and_a_scene_move_whole() -> None:
     run = fitted_run(task)
     moved = task.windows("train").inputs(np.arange(3)).to(META)
     assert {t.device.type for t in tensors(replace(moved, host=None))} == {"meta"}
-    assert {t.device.type for t in tensors(moved.at_hand)} == {"cpu"}
-    scene = run.model.scene(task.nodes)
+    assert {t.device.type for t in tensors(moved.on_host)} == {"cpu"}
+    graphs = run.model.graphs(task.nodes)
     model = run.model.double()
-    assert {t.dtype for t in tensors(scene.graph) if t.is_floating_point()} == {torch.float32}
-    graph = model.scene(task.nodes).graph
+    assert {t.dtype for t in tensors(graphs.graph) if t.is_floating_point()} == {torch.float32}
+    graph = model.graphs(task.nodes).graph
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
 
 
 def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
-    """They are made in the host's memory, wherever the lesson is."""
+    """They are made in the host's memory, wherever the supervision is."""
     task = small_task(small_field("sphere", 2))
     model = fitted_run(task).model
-    assert isinstance(model, STONetwork) and model.experts is not None
+    assert isinstance(model, STONetwork) and model.residuals is not None
     points, nobody = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
-    guise = Guise(nobody, nobody)
-    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, guise)
+    augmentation = Augmentation(nobody, nobody)
+    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, augmentation)
     moved = rows._each(lambda part: part.to(META))
     assert {t.device.type for t in tensors(moved)} == {"meta"}
     assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10
-    experts = model.experts.to(META).requires_grad_(True)  # as at school
+    experts = model.residuals.to(META).requires_grad_(True)  # as at school
     total, count = moved.error(experts)
     (total / count).backward()
     assert all(p.grad is not None for p in experts.parameters())
@@ -126,9 +128,9 @@ def test_a_run_is_loaded_to_where_forecasts_are_made(
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"cpu"}
 
 
-def trained(late: int) -> tuple[Run, Trainer]:
+def trained(late: int) -> tuple[TrainedModel, Trainer]:
     task = Task.of(small_dataset(), quick())
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     trainer = Trainer(run, task)
     trainer.late = late
     trainer.fit()
@@ -171,11 +173,11 @@ def test_meals_come_in_order_whatever_is_asked_and_errors_come_through() -> None
             raise StonetError("nothing left")
         return step
 
-    with ahead(make, 6) as take:
+    with prefetch(make, 6) as take:
         assert [take(0), take(1), take(3)] == [0, 1, 3]
         with pytest.raises(StonetError, match="nothing left"):
             take(4)
     assert made[:2] == [0, 1] and set(made) <= {0, 1, 2, 3, 4}
-    with ahead(make, 1) as take:
+    with prefetch(make, 1) as take:
         assert take(0) == 0
     assert made[-1] == 0  # nothing is prepared beyond the last step

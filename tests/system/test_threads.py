@@ -13,7 +13,7 @@ from stonet.errors import StonetError
 from stonet.system import threads
 from stonet.training.batches import whole_runs
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -31,26 +31,31 @@ def two_threads() -> int:
 def one_step(count: int, *settings: str) -> tuple[Trainer, int]:
     torch.set_num_threads(count)
     task = Task.of(small_dataset(), quick(*settings))
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
     trainer.prepare()
-    meal = trainer.feed.meal(0)
-    trainer.step(meal)
-    return trainer, len(meal.portions)
+    step_batch = trainer.loader.step_batch(0)
+    trainer.step(step_batch)
+    return trainer, len(step_batch.micro_batches)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        ("train.batch=8", "train.run=4"),
-        ("train.batch=6", "train.run=2", "train.outage=0.3", "train.alpha=0.5"),  # 4 and 2 windows
-        ("train.batch=8", "train.run=1", "model=gcgru"),
-        ("train.batch=8", "train.run=2", "train.tile=6"),
-        ("train.batch=8", "train.run=4", "train.precision=bf16"),
+        ("train.batch=8", "train.consecutive=4"),
+        (
+            "train.batch=6",
+            "train.consecutive=2",
+            "augmentation.hidden_sensors=0.3",
+            "train.alpha=0.5",
+        ),  # 4 and 2 windows
+        ("train.batch=8", "train.consecutive=1", "model=gcgru"),
+        ("train.batch=8", "train.consecutive=2", "train.tile=6"),
+        ("train.batch=8", "train.consecutive=4", "train.precision=bf16"),
     ],
 )
 def test_two_hands_find_the_gradients_of_one(two_threads: int, settings: tuple[str, ...]) -> None:
-    (alone, portions), (both, shared) = one_step(1, *settings), one_step(2, *settings)
-    assert (portions, shared) == (1, 2)
+    (alone, micro_batches), (both, shared) = one_step(1, *settings), one_step(2, *settings)
+    assert (micro_batches, shared) == (1, 2)
     close = 6e-2 if "train.precision=bf16" in settings else 1e-4
     for one, other in zip(alone.parameters, both.parameters, strict=True):
         assert (one.grad is None) == (other.grad is None)
@@ -61,7 +66,7 @@ def test_two_hands_find_the_gradients_of_one(two_threads: int, settings: tuple[s
 
 
 def test_the_same_hands_do_the_same_twice(two_threads: int) -> None:
-    settings = ("train.batch=8", "train.run=4")
+    settings = ("train.batch=8", "train.consecutive=4")
     (one, _), (other, _) = one_step(2, *settings), one_step(2, *settings)
     for first, second in zip(one.parameters, other.parameters, strict=True):
         assert torch.equal(first, second)

@@ -13,13 +13,13 @@ from helpers.contracts import fitted_run, small_field, small_task, stirred
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from stonet.data.batch import Batch
 from stonet.data.field import Field
-from stonet.data.windows import Batch
-from stonet.linear.kriging import Texture
+from stonet.linear.kriging import Covariance
 from stonet.models.baselines.graph_filters import Operator
 from stonet.models.baselines.local_kernel import WeightedSum
 from stonet.training.batches import hide_sensors
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 META = torch.device("meta")  # it has shapes but no numbers: what reads one fails by itself
@@ -61,14 +61,17 @@ def gappy(field: Field, by_channel: bool = False, irregular: bool = False) -> Fi
 PLAIN, SPHERE = small_field(), small_field("sphere", 2)
 CASES: dict[str, tuple[Field, tuple[str, ...]]] = {
     "default": (PLAIN, ()),
-    "no outages": (SPHERE, ("train.outage=0.0",)),
-    "gaps": (gappy(SPHERE), ("network.sees=3",)),
+    "no outages": (SPHERE, ("augmentation.hidden_sensors=0.0",)),
+    "gaps": (gappy(SPHERE), ("network.frames=3",)),
     "gaps by channel": (gappy(SPHERE, by_channel=True), ()),
     "irregular": (gappy(SPHERE, irregular=True), ("network.terms=2",)),
-    "terms": (PLAIN, ("network.terms=2", "network.sees=3")),
+    "terms": (PLAIN, ("network.terms=2", "network.frames=3")),
     "joint": (PLAIN, ("network.separable=false", "network.terms=2")),
     "joint and irregular": (gappy(SPHERE, irregular=True), ("network.separable=false",)),
-    "paper": (SPHERE, ("network.base=none", "network.window_time=true", "network.expert=0")),
+    "paper": (
+        SPHERE,
+        ("network.base=none", "network.window_time=true", "network.residual_width=0"),
+    ),
     "diagonal": (PLAIN, ("network.kernel=diag",)),
     "tiles": (gappy(SPHERE), ("train.tile=9",)),
 }
@@ -91,15 +94,15 @@ class Unmoved:
 def on_meta(field: Field, *settings: str) -> Trainer:
     """A trainer as it would be on a GPU: closed forms solved, then all of it moved."""
     task = small_task(field, *settings)
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
     trainer._solve_closed_forms()
     model = trainer.model.to(META)
     if getattr(model, "base", None) is not None:
-        for name in Texture._fields:  # read when a scene is made, which may wait
+        for name in Covariance._fields:  # read when a graphs is made, which may wait
             setattr(model.base, name, torch.ones(()))
     if getattr(model, "portraits", None) is not None:
-        model.portraits.texture = torch.ones(3)
-    trainer.device = trainer.feed.device = META
+        model.climatology.texture = torch.ones(3)
+    trainer.device = trainer.loader.device = META
     trainer.parameters, trainer.late = [p for p in model.parameters() if p.requires_grad], 99
     trainer.optimiser = Unmoved()  # type: ignore[assignment]
     trainer.tiles.prepare()
@@ -107,7 +110,7 @@ def on_meta(field: Field, *settings: str) -> Trainer:
 
 
 PATCHED = "host" in {field.name for field in fields(Batch)}
-AT_HAND = pytest.mark.skipif(not PATCHED, reason="waits in windows, linear, branch, rivals")
+AT_HAND = pytest.mark.skipif(not PATCHED, reason="waits in windows, linear, branch, baselines")
 
 
 @pytest.mark.parametrize(
@@ -117,26 +120,28 @@ def test_a_step_waits_for_nothing(case: str) -> None:
     field, settings = CASES[case]
     trainer = on_meta(field, *settings)
     for number in range(2):
-        meal = trainer.feed.meal(number)
+        step_batch = trainer.loader.step_batch(number)
         with NoWaiting():
-            trainer.step(meal)
+            trainer.step(step_batch)
     assert trainer.optimiser.steps == len(trainer.told) == 2  # type: ignore[union-attr]
     assert all(p.grad is not None and p.grad.device == META for p in trainer.parameters)
 
 
-RIVALS = ("agcrn", "astgcn", "clcrn", "dcrnn", "gcgru", "mstgcn", "stgcn", "tgcn")
+BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "gcgru", "mstgcn", "stgcn", "tgcn")
 
 
 @AT_HAND
 @pytest.mark.parametrize("base", ["none", "ridge"])
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_nor_does_a_rivals(name: str, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner in (Operator, WeightedSum):  # `meta` has no sparse products
         monkeypatch.setattr(owner, "__call__", lambda self, x: 1.0 * x)
-    trainer = on_meta(gappy(SPHERE), f"model={name}", f"rival.base={base}", "train.outage=0.2")
-    meal = trainer.feed.meal(0)
+    trainer = on_meta(
+        gappy(SPHERE), f"model={name}", f"baseline.base={base}", "augmentation.hidden_sensors=0.2"
+    )
+    step_batch = trainer.loader.step_batch(0)
     with NoWaiting():
-        trainer.step(meal)
+        trainer.step(step_batch)
 
 
 @AT_HAND
@@ -146,8 +151,8 @@ def test_a_batch_with_a_copy_at_hand_is_answered_alike(case: str) -> None:
     task = small_task(field, *settings)
     model, windows = stirred(fitted_run(task).model), task.windows("train")
     batch = hide_sensors(windows.inputs(np.arange(14, 18)), 0.2, (0, 1))
-    scene = model.scene(task.nodes)
-    alone, both = model(batch, scene), model(replace(batch, host=batch), scene)
+    graphs = model.graphs(task.nodes)
+    alone, both = model(batch, graphs), model(replace(batch, host=batch), graphs)
     assert torch.equal(alone.forecast, both.forecast)
     assert torch.equal(alone.reconstruction, both.reconstruction)
 
@@ -160,14 +165,19 @@ def test_silence_is_what_a_look_at_every_window_tells() -> None:
     known = torch.stack([batch.observed[past].any(0) for past in batch.past])
     moved = batch.to(META)
     for one in (batch, moved, moved.recent(4), batch.recent(4)):
-        assert one.at_hand.past.device.type == "cpu" and one.silence == one.at_hand.silence
+        assert (
+            one.on_host.past.device.type == "cpu"
+            and one.missing_pattern == one.on_host.missing_pattern
+        )
     assert torch.equal(batch.known, known) and moved.known.device == META
-    assert moved.silence.some and not moved.silence.same_channels
-    assert moved.silence.same_windows == tuple(
+    assert moved.missing_pattern.some and not moved.missing_pattern.same_channels
+    assert moved.missing_pattern.same_windows == tuple(
         all(torch.equal(k[:, c], known[0, :, c]) for k in known) for c in range(2)
     )
     later = batch.observed[batch.past[:, -2:]].any(1)
     assert torch.equal(batch.recent(2).known, later)
     assert moved.newest(3).host is None  # its frames are others
     whole = replace(batch, observed=None)
-    assert not whole.silence.some and whole.silence.same_channels and whole.known.all()
+    assert (
+        not whole.missing_pattern.some and whole.missing_pattern.same_channels and whole.known.all()
+    )

@@ -17,7 +17,7 @@ from stonet.training import trainer as training
 from stonet.training.loss import Sums, error_sums
 from stonet.training.state import State
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -26,21 +26,21 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "ridge": ("network.base=ridge",),
     "joint": ("network.separable=false", "network.terms=2", "network.decoder=literal"),
     "diagonal": ("network.kernel=diag",),
-    "no base": ("network.base=none", "network.expert=0", "network.window_time=true"),
+    "no base": ("network.base=none", "network.residual_width=0", "network.window_time=true"),
     "ode": ("network.decoder=ode",),
 }
-RIVALS = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind of layer
+BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind of layer
 
 
-def trained(precision: str, *settings: str) -> tuple[Run, State]:
+def trained(precision: str, *settings: str) -> tuple[TrainedModel, State]:
     short = f"train.precision={precision}", "train.epochs=3"
     task = Task.of(small_dataset(), quick(*short, *settings))
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     return run, Trainer(run, task).fit()
 
 
 @pytest.mark.parametrize(
-    "settings", [*VARIANTS.values(), *((f"model={name}",) for name in RIVALS)], ids=str
+    "settings", [*VARIANTS.values(), *((f"model={name}",) for name in BASELINES)], ids=str
 )
 def test_bf16_learns_what_float32_does(settings: tuple[str, ...]) -> None:
     (exact, wanted), (run, got) = (trained(p, *settings) for p in ("float32", "bf16"))
@@ -64,12 +64,12 @@ def test_the_loss_and_the_validation_are_in_float32(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(training, "error_sums", sums)
     task = Task.of(small_dataset(), quick("train.precision=bf16", "train.epochs=1"))
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     trainer = Trainer(run, task)
     state = trainer.fit()
     assert seen == [False] * 3
     plain = Task.of(small_dataset(), quick())
-    judge = Trainer(Run.untrained(plain), plain)
+    judge = Trainer(TrainedModel.untrained(plain), plain)
     judge.prepare()
     judge.model.load_state_dict(run.model.state_dict())
     assert judge._validate() == state.best
@@ -80,15 +80,15 @@ def test_sums_over_neighbours_are_exact_under_autocast(name: str) -> None:
     """Only products of the small networks are in bf16: answers differ by their rounding."""
     task = Task.of(small_dataset(), quick(*VARIANTS[name]))
     model = stirred(fitted_run(task).model)
-    batch, scene = task.windows("train").inputs(np.arange(4)), model.scene(task.nodes)
-    exact = model(batch, scene).forecast
+    batch, graphs = task.windows("train").inputs(np.arange(4)), model.graphs(task.nodes)
+    exact = model(batch, graphs).forecast
     with autocast("bf16", CPU):
-        rough = model(batch, scene).forecast
-    assert torch.equal(model(batch, scene).forecast, exact)  # nothing of it stays
+        rough = model(batch, graphs).forecast
+    assert torch.equal(model(batch, graphs).forecast, exact)  # nothing of it stays
     error = (rough - exact).abs().max() / exact.abs().max()
     assert 0 < error < 0.02
     with autocast("float32", CPU):
-        assert torch.equal(model(batch, scene).forecast, exact)
+        assert torch.equal(model(batch, graphs).forecast, exact)
 
 
 def test_in_float32_widens_what_comes_and_leaves_autocast() -> None:

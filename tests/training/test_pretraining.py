@@ -14,10 +14,10 @@ from helpers.contracts import fitted_run, small_field, small_points, small_task
 
 from stonet.data.durations import SECOND
 from stonet.data.field import Field
-from stonet.models.residual_mlp import Expert, Rows
+from stonet.models.residual_mlp import PointSamples, ResidualMLP
 from stonet.models.stonet import STONetwork
 from stonet.training import pretraining as school_module
-from stonet.training.pretraining import School, _error, _judge_far
+from stonet.training.pretraining import PointPretrainer, _error, _judge_far
 from stonet.training.task import Task
 
 
@@ -35,25 +35,29 @@ def pupil(task: Task) -> STONetwork:
 
 def school_of(
     task: Task, seed: int = 0, model: STONetwork | None = None, steps: int = 100
-) -> School:
+) -> PointPretrainer:
     return school_for(model or pupil(task), task, seed, True, steps)
 
 
-def school_for(model: STONetwork, task: Task, seed: int, outage: bool, steps: int) -> School:
-    assert model.experts is not None and model.base is not None
+def school_for(
+    model: STONetwork, task: Task, seed: int, outage: bool, steps: int
+) -> PointPretrainer:
+    assert model.residuals is not None and model.base is not None
     left = float(model.base.spread[0, 1:].mean())
     windows = task.windows("train")
-    return School(model.experts, model.rows, windows, task.nodes, seed, outage, steps, left)
+    return PointPretrainer(
+        model.residuals, model.rows, windows, task.nodes, seed, outage, steps, left
+    )
 
 
-def content(rows: Rows) -> list:
-    parts = vars(rows) | vars(rows.sight)
-    return [value.tolist() for name, value in parts.items() if name != "sight"]
+def content(rows: PointSamples) -> list:
+    parts = vars(rows) | vars(rows.features)
+    return [value.tolist() for name, value in parts.items() if name != "features"]
 
 
 def knowledge(model: STONetwork) -> dict[str, list]:
-    assert model.experts is not None
-    return {name: value.tolist() for name, value in model.experts.named_parameters()}
+    assert model.residuals is not None
+    return {name: value.tolist() for name, value in model.residuals.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -71,25 +75,25 @@ def chaos() -> Task:
         values[t] = 4 * values[t - 1] * (1 - values[t - 1])
     times = SECOND * np.arange(frames)
     field = Field(values.astype(np.float32), times, points, ("u",), calendar=False)
-    return small_task(field, "data.past=2", "data.horizon=1", "network.expert=32")
+    return small_task(field, "data.past=2", "data.horizon=1", "network.residual_width=32")
 
 
 def test_lessons_are_decided_by_seed_and_step(task: Task) -> None:
     one, two, other = (school_of(task, seed) for seed in (0, 0, 1))
-    lessons = [one.lesson(step) for step in (3, 4)]
+    lessons = [one.batch(step) for step in (3, 4)]
     torch.rand(5)
-    assert content(two.lesson(4)) == content(lessons[1])
-    assert content(two.lesson(3)) == content(lessons[0]) != content(lessons[1])
-    assert content(other.lesson(3)) != content(lessons[0])
+    assert content(two.batch(4)) == content(lessons[1])
+    assert content(two.batch(3)) == content(lessons[0]) != content(lessons[1])
+    assert content(other.batch(3)) != content(lessons[0])
 
 
 def test_the_seed_decides_what_is_learned_and_the_global_generator_nothing(chaos: Task) -> None:
-    judges, learned = chaos.windows("validation"), []
+    validation, learned = chaos.windows("validation"), []
     for seed in (0, 0, 1):
         model = pupil(chaos)
         torch.manual_seed(len(learned))
         before = torch.get_rng_state()
-        school_of(chaos, seed, model).teach(judges)
+        school_of(chaos, seed, model).fit(validation)
         assert torch.equal(torch.get_rng_state(), before)
         learned.append(knowledge(model))
     assert learned[0] == learned[1] != learned[2]
@@ -99,27 +103,27 @@ def test_rows_are_of_every_kind(task: Task) -> None:
     """Many windows and points, none of them silent, none of them without a target."""
     rows = school_of(task).rows
     assert len(torch.unique(rows.target[:, 0, 0])) > 0.3 * len(rows)
-    assert rows.sight.has_past.all() and rows.mask.all()
+    assert rows.features.has_past.all() and rows.mask.all()
 
 
 def test_lessons_drop_some_of_what_is_seen_and_judges_see_all(task: Task) -> None:
     school = school_of(task)
-    lesson, drop = school.lesson(0), school.dropped
-    dropped = lesson.sight.white == 0
-    share = dropped[lesson.sight.has_past].float().mean()  # others have fewer regressors
+    lesson, drop = school.batch(0), school.dropped
+    dropped = lesson.features.white == 0
+    share = dropped[lesson.features.has_past].float().mean()  # others have fewer regressors
     assert float(share) == pytest.approx(drop, abs=0.01)
     spare = len(school.rows) - school_module.LESSON * max(
         1, len(school.rows) // school_module.LESSON - 1
     )
     first = int(np.random.default_rng((0, 0, 0)).integers(spare + 1))
     whole = school.rows.part(slice(first, first + school_module.LESSON))
-    kept = lesson.sight.white[~dropped] * (1 - drop)
-    torch.testing.assert_close(kept, whole.sight.white[~dropped])
+    kept = lesson.features.white[~dropped] * (1 - drop)
+    torch.testing.assert_close(kept, whole.features.white[~dropped])
     for name in ("base", "scale", "target", "mask"):
         assert torch.equal(getattr(lesson, name), getattr(whole, name))
-    assert torch.equal(lesson.sight.time, whole.sight.time)
+    assert torch.equal(lesson.features.time, whole.features.time)
     tests = school._rows(task.windows("validation"), 500)
-    assert (tests.sight.white[tests.sight.has_past] != 0).all()
+    assert (tests.features.white[tests.features.has_past] != 0).all()
 
 
 def test_a_pass_shows_each_row_at_most_once_and_passes_begin_elsewhere(
@@ -132,7 +136,7 @@ def test_a_pass_shows_each_row_at_most_once_and_passes_begin_elsewhere(
     count = len(school.rows) // size - 1
     starts = []
     for number in range(3):
-        lessons = [school.lesson(number * count + step).target for step in range(count)]
+        lessons = [school.batch(number * count + step).target for step in range(count)]
         one, every = torch.cat(lessons), school.rows.target
         starts.append(next(s for s in range(size + 1) if torch.equal(every[s : s + len(one)], one)))
     assert count > 1 and len(set(starts)) > 1
@@ -142,8 +146,8 @@ def test_few_rows_are_not_learned_by_heart(task: Task, monkeypatch: pytest.Monke
     """However many steps are wanted, the rows are passed over a few times only."""
     monkeypatch.setattr(school_module, "PASSES", 2)
     school, taught = school_of(task, steps=500), []
-    monkeypatch.setattr(school, "lesson", lambda step, _: taught.append(step) or school.rows)
-    school.teach(task.windows("validation"))
+    monkeypatch.setattr(school, "batch", lambda step, _: taught.append(step) or school.rows)
+    school.fit(task.windows("validation"))
     assert len(taught) == -(-2 * len(school.rows) // school_module.LESSON) < 500
 
 
@@ -152,13 +156,13 @@ def test_it_never_leaves_the_expert_worse_on_its_judges(
     task: Task, lr: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(school_module, "LR", lr)
-    model, judges = pupil(task), task.windows("validation")
+    model, validation = pupil(task), task.windows("validation")
     school = school_of(task, model=model, steps=40)
-    tests, untaught, (expert,) = school._rows(judges, 500), knowledge(model), school.members
+    tests, untaught, (residual,) = school._rows(validation, 500), knowledge(model), school.members
     monkeypatch.setattr(school, "_rows", lambda *asked, **how: tests)
-    before = _error(tests, expert)
-    school.teach(judges)
-    assert _error(tests, expert) <= before
+    before = _error(tests, residual)
+    school.fit(validation)
+    assert _error(tests, residual) <= before
     if lr > 1:  # steps that only harm are as if never taken
         assert knowledge(model) == untaught
 
@@ -170,13 +174,13 @@ def test_the_end_counts_unless_it_was_far_better_before(
     model, states = pupil(task), []
     school, errors = school_of(task, model=model, steps=3), iter([1.0, 0.95, 0.9, last])
 
-    def scripted(rows: Rows, expert: Expert) -> float:
+    def scripted(rows: PointSamples, residual: ResidualMLP) -> float:
         states.append(knowledge(model))
         return next(errors)
 
     monkeypatch.setattr(school_module, "_error", scripted)
-    monkeypatch.setattr(school_module, "_judge_far", lambda expert, tests: None)
-    school.teach(task.windows("validation"))
+    monkeypatch.setattr(school_module, "_judge_far", lambda residual, tests: None)
+    school.fit(task.windows("validation"))
     assert len(states) == 4 and knowledge(model) == states[kept]
 
 
@@ -188,14 +192,14 @@ def test_only_a_clear_gain_is_kept(
     monkeypatch.setattr(school_module, "CLEARLY", clearly)
     model = pupil(chaos)
     untaught = knowledge(model)
-    school_of(chaos, model=model, steps=60).teach(chaos.windows("validation"))
+    school_of(chaos, model=model, steps=60).fit(chaos.windows("validation"))
     assert (knowledge(model) == untaught) is (clearly == 0)
 
 
 def test_without_a_lesson_nothing_is_learned(task: Task) -> None:
     model = pupil(task)
     untaught = knowledge(model)
-    school_of(task, model=model, steps=0).teach(task.windows("validation"))
+    school_of(task, model=model, steps=0).fit(task.windows("validation"))
     assert knowledge(model) == untaught
 
 
@@ -206,11 +210,11 @@ def test_what_no_linear_operator_can_tell_is_learned(
     monkeypatch.setattr(school_module, "DROPPED", 0.1)
     model = pupil(chaos)
     school = school_for(model, chaos, 0, False, 300)
-    tests, (expert,) = school._rows(chaos.windows("test"), 2000), school.members
-    before = _error(tests, expert)
+    tests, (residual,) = school._rows(chaos.windows("test"), 2000), school.members
+    before = _error(tests, residual)
     assert before > 0.8  # of a standard deviation: the base knows nothing
-    school.teach(chaos.windows("validation"))
-    assert _error(tests, expert) < 0.4 * before
+    school.fit(chaos.windows("validation"))
+    assert _error(tests, residual) < 0.4 * before
 
 
 def test_small_data_are_seen_whole_and_with_gaps(
@@ -219,8 +223,8 @@ def test_small_data_are_seen_whole_and_with_gaps(
     school, shown = school_of(chaos), []
     monkeypatch.setattr(
         school, "show",
-        lambda windows, chosen, nodes, points, guise: shown.append((chosen, points, guise.gaps))
-        or school.rows.part(torch.arange(guise.silent.numel())),
+        lambda windows, chosen, nodes, points, augmentation: shown.append((chosen, points, augmentation.gaps))
+        or school.rows.part(torch.arange(augmentation.silent.numel())),
     )  # fmt: skip
     windows = chaos.windows("train")
     rows = school._rows(windows, 10**6, learned=True)
@@ -232,7 +236,7 @@ def test_small_data_are_seen_whole_and_with_gaps(
 
 def test_without_outages_nobody_is_asked_for_advice_without_a_past(task: Task) -> None:
     school = school_for(pupil(task), task, 0, False, 5)
-    school.teach(task.windows("validation"))
+    school.fit(task.windows("validation"))
     assert [float(member.far_share) for member in school.members] == [0]
 
 
@@ -254,24 +258,24 @@ def test_advice_that_does_not_help_without_a_past_is_not_given_there(
 ) -> None:
     """At points with a past it is given either way."""
     school = school_of(chaos)
-    (expert,) = school.members
-    torch.nn.init.constant_(expert.out.bias, 0.3)
+    (residual,) = school.members
+    torch.nn.init.constant_(residual.out.bias, 0.3)
     rows = school._rows(chaos.windows("validation"), 500, silent=True)
     advice = 0.3 * rows.scale - 0.3 * rows.scale * rows.base
     judged = replace(rows, target=rows.base + advice * (1 if helps else -1))
-    _judge_far(expert, judged)
-    assert float(expert.far_share) == helps
-    assert (expert(rows.sight)[:, 1:] != 0).any() == helps
-    own = replace(rows.sight, has_past=torch.ones_like(rows.sight.has_past))
-    assert (expert(own)[:, 1:] != 0).all()
+    _judge_far(residual, judged)
+    assert float(residual.far_share) == helps
+    assert (residual(rows.features)[:, 1:] != 0).any() == helps
+    own = replace(rows.features, has_past=torch.ones_like(rows.features.has_past))
+    assert (residual(own)[:, 1:] != 0).all()
 
 
-def left_by(task: Task, left: float) -> School:
+def left_by(task: Task, left: float) -> PointPretrainer:
     """The school of a model whose base leaves so much over."""
     model = pupil(task)
-    assert model.experts is not None
+    assert model.residuals is not None
     windows = task.windows("train")
-    return School(model.experts, model.rows, windows, task.nodes, 0, True, 100, left)
+    return PointPretrainer(model.residuals, model.rows, windows, task.nodes, 0, True, 100, left)
 
 
 def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_are_allowed(
@@ -283,7 +287,7 @@ def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_ar
     assert shares == pytest.approx([1, 1, 0.5, 0.16, 0.08, 0.02, 0])
     more = [school.limit / schools[0].limit for school in schools]
     assert more == pytest.approx([1, 1, 1, 1, 2, 4, 4], rel=1e-3)
-    shown = schools[-1].lesson(0).sight
+    shown = schools[-1].batch(0).features
     assert (shown.white[shown.has_past] != 0).all()
 
 
@@ -296,39 +300,39 @@ def test_what_the_base_leaves_over_is_its_usual_error_where_all_is_there(task: T
     assert share == pytest.approx(left / school_module.NOISY)
 
 
-def strangers(model: STONetwork, rows: Rows) -> torch.Tensor:
-    """Which rows have the portrait that their point's neighbours suggest; others have its own."""
-    assert model.portraits is not None
+def strangers(model: STONetwork, rows: PointSamples) -> torch.Tensor:
+    """Which rows have the site that their point's neighbours suggest; others have its own."""
+    assert model.climatology is not None
     place = model._position(model.nodes)
-    point = (rows.sight.place[:, None] - place).abs().sum(-1).argmin(1)
-    portraits = model.portraits.known, model.portraits.expected(model.nodes)
-    own, guess = ((rows.sight.portrait - one[point]).abs().amax(-1) < 1e-5 for one in portraits)
+    point = (rows.features.place[:, None] - place).abs().sum(-1).argmin(1)
+    portraits = model.climatology.known, model.climatology.expected(model.nodes)
+    own, guess = ((rows.features.site - one[point]).abs().amax(-1) < 1e-5 for one in portraits)
     assert (own ^ guess).all()
     return guess
 
 
 def test_some_of_whom_they_learn_from_are_strangers(task: Task) -> None:
     """And look as their neighbours suggest. Judges know whom they see, but for the silent."""
-    model, judges = pupil(task), task.windows("validation")
+    model, validation = pupil(task), task.windows("validation")
     school = school_of(task, model=model)
-    strange = strangers(model, school.rows).float().mean()
-    assert float(strange) == pytest.approx(school_module.STRANGE, abs=0.04)
-    assert not strangers(model, school._rows(judges, 500)).any()
-    silent = school._rows(judges, 500, silent=True)
-    assert strangers(model, silent).all() and not silent.sight.has_past.any()
+    as_unseen = strangers(model, school.rows).float().mean()
+    assert float(as_unseen) == pytest.approx(school_module.STRANGE, abs=0.04)
+    assert not strangers(model, school._rows(validation, 500)).any()
+    silent = school._rows(validation, 500, silent=True)
+    assert strangers(model, silent).all() and not silent.features.has_past.any()
 
 
 @pytest.fixture(scope="module")
 def taught(chaos: Task) -> tuple[STONetwork, STONetwork]:
-    """One with a single expert, one with two, after school."""
+    """One with a single residual, one with two, after school."""
     models = []
     for count in (1, 2):
-        network = chaos.config.network.model_copy(update={"experts": count})
+        network = chaos.config.network.model_copy(update={"residual_members": count})
         task = Task.of(chaos.dataset, chaos.config.model_copy(update={"network": network}))
         model = pupil(task)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(school_module, "CLEARLY", 2.0)  # whatever is learned is kept
-            school_of(task, model=model, steps=8).teach(task.windows("validation"))
+            school_of(task, model=model, steps=8).fit(task.windows("validation"))
         models.append(model)
     return models[0], models[1]
 
@@ -339,43 +343,43 @@ def test_each_expert_is_taught_by_itself_and_learns_something_else(taught) -> No
     (alone,) = members(taught[0])
     assert first == {name: value.tolist() for name, value in alone.state_dict().items()}
     assert all(first[name] != second[name] for name, _ in alone.named_parameters())
-    assert not any(p.requires_grad for model in taught for p in model.experts.parameters())
+    assert not any(p.requires_grad for model in taught for p in model.residuals.parameters())
 
 
 def test_together_they_err_no_more_than_they_do_in_the_mean(taught, chaos: Task) -> None:
     rows = school_of(chaos, model=taught[1])._rows(chaos.windows("test"), 2000)
     each = [_error(rows, member) for member in members(taught[1])]
-    total, count = rows.error(taught[1].experts)
+    total, count = rows.error(taught[1].residuals)
     assert float(total / count) <= np.mean(each) * (1 + 1e-6) and each[0] != each[1]
 
 
-def members(model: STONetwork) -> list[Expert]:
-    assert model.experts is not None
-    return list(model.experts.members)
+def members(model: STONetwork) -> list[ResidualMLP]:
+    assert model.residuals is not None
+    return list(model.residuals.members)
 
 
 def test_members_see_the_rows_in_another_order_and_drop_something_else(task: Task) -> None:
     school = school_of(task)
-    one, two = school.lesson(3), school.lesson(3, 1)
-    assert content(one) == content(school.lesson(3, 0)) != content(two)
-    assert not torch.equal(one.sight.white == 0, two.sight.white == 0)
-    assert content(two) == content(school_of(task).lesson(3, 1))
+    one, two = school.batch(3), school.batch(3, 1)
+    assert content(one) == content(school.batch(3, 0)) != content(two)
+    assert not torch.equal(one.features.white == 0, two.features.white == 0)
+    assert content(two) == content(school_of(task).batch(3, 1))
 
 
 def test_few_rows_of_many_points_are_spread_over_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether an expert is good is not asked of one corner of the map."""
+    """Whether an residual is good is not asked of one corner of the map."""
     task = small_task(small_field("plane"))
     school, asked = school_of(task), []
     monkeypatch.setattr(school, "order", np.arange(600))
 
-    def show(windows, chosen, nodes, points, guise):
+    def show(windows, chosen, nodes, points, augmentation):
         asked.append(points)
         return school_rows
 
     school_rows = school.rows.part(slice(0, 1))
     monkeypatch.setattr(school, "show", show)
-    monkeypatch.setattr(Rows, "room", lambda self, size: self)
-    monkeypatch.setattr(Rows, "put", lambda self, where, part: None)
+    monkeypatch.setattr(PointSamples, "room", lambda self, size: self)
+    monkeypatch.setattr(PointSamples, "put", lambda self, where, part: None)
     school._rows(task.windows("validation"), 1_000)
     met = np.sort(np.concatenate(asked))
     assert len(np.unique(met)) == len(met) < 400  # some of the points, none of them twice

@@ -11,7 +11,7 @@ from stonet.config import load_config
 from stonet.data.durations import DAY, SECOND
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.data.time_spec import resolve_clock
+from stonet.data.time_spec import resolve_time_spec
 from stonet.errors import DataError, UsageError
 from stonet.training.task import Task
 
@@ -64,14 +64,14 @@ def test_windows_are_those_of_the_points_asked_for():
     chosen, first = np.array(UNSEEN), np.array([0])
     raw = task.windows("test", points=chosen, raw=True)
     values, _ = raw.targets(first)
-    start = 96 + task.clock.past
-    expected = data.episodes[0].values[start : start + task.clock.horizon, chosen]
+    start = 96 + task.time_spec.past
+    expected = data.episodes[0].values[start : start + task.time_spec.horizon, chosen]
     assert np.array_equal(values[0], expected)  # to the bit: never scaled
     scaled, _ = task.windows("test", points=chosen).targets(first)
     assert np.array_equal(scaled[0], task.scaler.normalise(expected))
     seen, _ = task.windows("train", stride=5).targets(np.array([1]))
-    start = 5 + task.clock.past
-    expected = data.episodes[0].values[start : start + task.clock.horizon, data.seen]
+    start = 5 + task.time_spec.past
+    expected = data.episodes[0].values[start : start + task.time_spec.horizon, data.seen]
     assert np.array_equal(seen[0], task.scaler.normalise(expected))
 
 
@@ -87,15 +87,15 @@ def test_windows_are_those_of_the_points_asked_for():
     ],
 )
 def test_the_past_is_a_day_where_there_are_days(step, calendar, past):
-    assert resolve_clock(dataset(step=step, calendar=calendar), load_config()).past == past
+    assert resolve_time_spec(dataset(step=step, calendar=calendar), load_config()).past == past
 
 
 def test_lengths_may_be_durations():
     config = load_config(settings=["data.past=6h", "data.horizon=90min"])
-    clock = resolve_clock(dataset(step=HOUR // 2), config)
-    assert (clock.past, clock.horizon, clock.step) == (12, 3, HOUR // 2)
+    time_spec = resolve_time_spec(dataset(step=HOUR // 2), config)
+    assert (time_spec.past, time_spec.horizon, time_spec.step) == (12, 3, HOUR // 2)
     task = Task.of(dataset(400, HOUR // 2), load_config("tiny", settings=["data.past=6h"]))
-    assert task.config.data.past == task.clock.past == 12
+    assert task.config.data.past == task.time_spec.past == 12
     with pytest.raises(UsageError, match="no whole number of the data's steps of 3600 s"):
         Task.of(dataset(), config)
 
@@ -113,4 +113,4 @@ def test_hopeless_data_is_refused():
 @pytest.mark.parametrize(("days", "features"), [(30, 1), (480, 1), (600, 2)])
 def test_the_season_is_told_only_where_training_has_seen_a_year(days: int, features: int) -> None:
     data = dataset(frames=days * 4, step=6 * HOUR)  # the first 70 % of it are the training part
-    assert Task.of(data, load_config("tiny")).clock.features == features
+    assert Task.of(data, load_config("tiny")).time_spec.features == features

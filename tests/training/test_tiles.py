@@ -19,12 +19,12 @@ from stonet.errors import UsageError
 from stonet.estimator import fit_run
 from stonet.models.forecaster import Tile
 from stonet.training import tiles as tiles_module
-from stonet.training.batches import VISIT, Feed, hide_sensors, on_tile
+from stonet.training.batches import VISIT, BatchLoader, hide_sensors, on_tile
 from stonet.training.loss import error_sums
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task
 from stonet.training.tiles import USUAL, WHOLE, Tiles, tile_count
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Progress, Trainer
 
 CPU = torch.device("cpu")
@@ -42,10 +42,10 @@ def test_losses_of_all_tiles_add_up_to_the_loss() -> None:
         batch, target, mask = on_tile(windows, chosen, tile)
         batch = double(hide_sensors(batch, 0.3, (0, 1), tile.nodes, 20))
         with torch.no_grad():
-            output = model(batch, tile.scene)
+            output = model(batch, tile.graphs)
         return torch.stack(error_sums(output, batch, target.double(), mask, 0.3))
 
-    whole = sums(Tile(None, 20, model.scene(task.nodes)))
+    whole = sums(Tile(None, 20, model.graphs(task.nodes)))
     assert len(tiles) == 4
     parts = sum(sums(tiles[number]) for number in range(4))
     torch.testing.assert_close(parts, whole, rtol=1e-10, atol=1e-10)
@@ -65,20 +65,20 @@ def test_the_validation_error_is_the_same_on_tiles() -> None:
 
 def test_an_epoch_sees_every_window_on_every_tile_once() -> None:
     task = Task.of(small_dataset(), quick("train.tile=5", "train.steps=none"))
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
     batches = trainer.windows.batches(4, 2)
-    assert trainer.per_epoch == trainer.feed.whole == 4 * batches
+    assert trainer.per_epoch == trainer.loader.whole == 4 * batches
     for epoch in range(3):
-        steps = [trainer.feed.choice(epoch * trainer.per_epoch + n) for n in range(4 * batches)]
+        steps = [trainer.loader.choice(epoch * trainer.per_epoch + n) for n in range(4 * batches)]
         seen = Counter((tile, int(window)) for tile, windows in steps for window in windows)
         assert set(seen.values()) == {1} and len(seen) == 4 * 4 * batches
         visited = [tile for tile, _ in steps]
-        assert visited[:VISIT] == [visited[0]] * VISIT  # its scene is made once for all of them
-    again = Feed(trainer.windows, trainer.tiles, trainer.config, CPU)
+        assert visited[:VISIT] == [visited[0]] * VISIT  # its graphs is made once for all of them
+    again = BatchLoader(trainer.windows, trainer.tiles, trainer.run.config, CPU)
     for step in (17, 3, 11):  # whatever was asked before
-        for one, other in zip(again.choice(step), trainer.feed.choice(step), strict=True):
+        for one, other in zip(again.choice(step), trainer.loader.choice(step), strict=True):
             np.testing.assert_equal(one, other)
-    orders = [[trainer.feed.choice(e * 4 * batches + n)[0] for n in range(40)] for e in range(3)]
+    orders = [[trainer.loader.choice(e * 4 * batches + n)[0] for n in range(40)] for e in range(3)]
     assert len(set(map(tuple, orders))) == 3
 
 
@@ -112,7 +112,7 @@ def test_interrupted_and_resumed_on_tiles_is_uninterrupted_whatever_is_kept(
 def test_few_scenes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles_module, "KEPT", 2)
     task = Task.of(small_dataset(), quick())
-    tiles = Tiles(Run.untrained(task).model, task.nodes, 5)
+    tiles = Tiles(TrainedModel.untrained(task).model, task.nodes, 5)
     tiles.prepare()
     first = tiles[0]
     assert tiles[0] is first and tiles[1] is not first and tiles[0] is first
@@ -134,12 +134,12 @@ def test_only_what_a_tile_needs_is_asked_of_the_data() -> None:
 
 def test_tiles_come_by_themselves_only_where_they_help_and_can_be(tmp_path: Path) -> None:
     task = Task.of(small_dataset(), quick())
-    model = Run.untrained(task).model
+    model = TrainedModel.untrained(task).model
     assert [tile_count(model, n, None) for n in (20, WHOLE, WHOLE + 1)] == [1, 1, 3]
     assert tile_count(model, 131_072, None) == 131_072 // USUAL
     assert [tile_count(model, 20, size) for size in (1, 7, 20, 99)] == [20, 3, 1, 1]
-    rival = Task.of(small_dataset(), quick("model=dcrnn", "train.tile=7"))
-    assert tile_count(Run.untrained(rival).model, 10**6, None) == 1
+    baseline = Task.of(small_dataset(), quick("model=dcrnn", "train.tile=7"))
+    assert tile_count(TrainedModel.untrained(baseline).model, 10**6, None) == 1
     with pytest.raises(UsageError, match=r"cannot be trained in tiles.*train\.tile"):
-        fit_run(rival, tmp_path / "run", False, lambda progress: None)
+        fit_run(baseline, tmp_path / "run", False, lambda progress: None)
     assert not list(tmp_path.iterdir())

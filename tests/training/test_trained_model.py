@@ -21,7 +21,7 @@ from stonet.estimator import fit_run
 from stonet.inference.forecast import forecast
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
-from stonet.training.trained_model import Run, versions
+from stonet.training.trained_model import TrainedModel, versions
 
 Files = dict[str, bytes]
 
@@ -37,11 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_loaded_forecasts_as_what_was_saved(model: str, tmp_path: Path) -> None:
     task = Task.of(small_dataset(), quick(f"model={model}", "network.base=ridge"))
     run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
-    loaded, field = Run.load(tmp_path / "run"), small_field(frames=40, points=7, seed=5)
+    loaded, field = TrainedModel.load(tmp_path / "run"), small_field(frames=40, points=7, seed=5)
     expected, got = (forecast(r, field, times=["+90min", "+4h"]) for r in (run, loaded))
     np.testing.assert_array_equal(got.values, expected.values)
     assert np.isfinite(got.values).all() and got.units == ("degC",)
-    same = ("config", "clock", "scaler", "nodes", "channels", "units", "dataset")
+    same = ("config", "time_spec", "scaler", "nodes", "channels", "units", "dataset")
     assert all(getattr(loaded, name) == getattr(run, name) for name in same)
 
 
@@ -51,7 +51,7 @@ def test_bounds_are_saved_and_forecasts_keep_them(tmp_path: Path) -> None:
     field = replace(field, values=np.maximum(field.values, np.float32(9.5)))
     task = Task.of(Dataset((field,), "small"), quick("network.base=ridge"))
     run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
-    loaded = Run.load(tmp_path / "run")
+    loaded = TrainedModel.load(tmp_path / "run")
     assert loaded.scaler == run.scaler
     assert loaded.scaler.low == (9.5,) and loaded.scaler.high == (None,)
     lowest = forecast(loaded, field.between(0, 40)).values.min()
@@ -63,7 +63,8 @@ def test_bounds_are_saved_and_forecasts_keep_them(tmp_path: Path) -> None:
 def test_a_run_without_training_is_decided_by_its_seed() -> None:
     tasks = [Task.of(small_dataset(), quick(f"train.seed={seed}")) for seed in (3, 3, 4)]
     first, again, other = (
-        torch.cat([p.flatten() for p in Run.untrained(task).model.parameters()]) for task in tasks
+        torch.cat([p.flatten() for p in TrainedModel.untrained(task).model.parameters()])
+        for task in tasks
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
 
@@ -82,7 +83,7 @@ def test_the_folder_holds_safetensors_and_text_and_nothing_that_runs(folder: Pat
 
 
 def test_the_model_card_tells_what_it_is_and_how_to_use_it(folder: Path) -> None:
-    card, run = (folder / "README.md").read_text(), Run.load(folder)
+    card, run = (folder / "README.md").read_text(), TrainedModel.load(folder)
     size = sum(p.numel() for p in run.model.parameters())
     best = json.loads((folder / "metrics.json").read_text())["best_validation"]
     for fact in (
@@ -115,7 +116,7 @@ def test_a_tampered_file_is_refused(name: str, folder: Path, tmp_path: Path) -> 
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with pytest.raises(ModelFileError, match=r"is not sound: expected \w{64}, got \w{64}") as told:
-        Run.load(tmp_path / "run")
+        TrainedModel.load(tmp_path / "run")
     assert told.value.exit_code == 3 and name in str(told.value)
 
 
@@ -146,7 +147,7 @@ def other_weights(rename: Callable[[str], str], shape: Callable[[torch.Tensor], 
         (other_config("graph", levels=1), r"do not fit together"),
         (edited("config.json", channels=["a", "b"]), r"size mismatch"),
         (edited("config.json", config=[1]), r"do not fit together"),
-        (edited("config.json", clock={"step": 1}), r"missing .*'past'|missing 3"),
+        (edited("config.json", time_spec={"step": 1}), r"missing .*'past'|missing 3"),
         (edited("points.json", coordinates=[[1.0]]), r"do not fit together"),
         (other_weights(lambda n: f"x.{n}", lambda t: t), r"Missing key"),
         (other_weights(lambda n: n, lambda t: t[None]), r"size mismatch"),
@@ -162,19 +163,22 @@ def test_files_that_do_not_fit_together_are_refused(
     change: Callable[[Files], Files], told: str, folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelFileError, match=told) as error:
-        Run.load(republished(folder, tmp_path / "run", change))
+        TrainedModel.load(republished(folder, tmp_path / "run", change))
     assert "\n" not in str(error.value)
 
 
-def test_a_later_format_asks_for_an_upgrade(folder: Path, tmp_path: Path) -> None:
-    later = republished(folder, tmp_path / "run", edited("config.json", format=3))
-    with pytest.raises(ModelFileError, match=r"has format 3; .* reads format 2\. Upgrade stonet"):
-        Run.load(later)
+@pytest.mark.parametrize(("number", "remedy"), [(4, "Upgrade stonet"), (2, "Fit again")])
+def test_another_format_is_refused_with_its_remedy(
+    folder: Path, tmp_path: Path, number: int, remedy: str
+) -> None:
+    later = republished(folder, tmp_path / "run", edited("config.json", format=number))
+    with pytest.raises(ModelFileError, match=rf"has format {number}; .* reads format 3.*{remedy}"):
+        TrainedModel.load(later)
 
 
 def test_where_there_is_no_run_the_way_to_one_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"No run in .*Run `stonet fit DATA -o ") as told:
-        Run.load(tmp_path / "missing")
+        TrainedModel.load(tmp_path / "missing")
     assert told.value.exit_code == 2 and not list(tmp_path.iterdir())
 
 

@@ -24,11 +24,11 @@ from stonet.training import pretraining as school
 from stonet.training import trainer as training
 from stonet.training.batches import hide_sensors
 from stonet.training.loss import Sums, error_sums, masked_loss
-from stonet.training.pretraining import School
+from stonet.training.pretraining import PointPretrainer
 from stonet.training.run_folder import RunFolder, unpack
 from stonet.training.state import State
 from stonet.training.task import Task
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Progress, Trainer, learning_rate
 
 
@@ -38,11 +38,11 @@ def fit(
     resume: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
     dataset: Dataset | None = None,
-) -> tuple[Run, State]:
+) -> tuple[TrainedModel, State]:
     return fit_run(Task.of(dataset or small_dataset(), config), folder, resume, watch)
 
 
-def weights(run: Run) -> dict[str, list]:
+def weights(run: TrainedModel) -> dict[str, list]:
     return {name: value.tolist() for name, value in run.model.state_dict().items()}
 
 
@@ -100,7 +100,7 @@ def test_batches_are_a_pure_function_of_seed_epoch_and_step() -> None:
 
 def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     task, seen = Task.of(small_dataset(), quick()), []
-    trainer = Trainer(Run.untrained(task), task)
+    trainer = Trainer(TrainedModel.untrained(task), task)
 
     def sums(*arguments: Any) -> Sums:
         seen.append(arguments[2])
@@ -117,10 +117,10 @@ def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_epoch_has_all_its_batches_whatever_their_size() -> None:
     task = Task.of(small_dataset(), quick("train.steps=none"))
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     for batch in (1, 3, 5, 8, 25, 37, 74, 75, 200):
         for length in (1, 2, 4, 7):
-            train = run.config.train.model_copy(update={"batch": batch, "run": length})
+            train = run.config.train.model_copy(update={"batch": batch, "consecutive": length})
             config = run.config.model_copy(update={"train": train})
             trainer = Trainer(replace(run, config=config), task)
             for epoch in range(6):
@@ -131,8 +131,8 @@ def test_what_has_been_to_school_is_not_changed_by_steps_and_all_else_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(school, "CLEARLY", 2.0)  # whatever is learned there is kept
-    task, trail = Task.of(small_dataset(), quick("network.experts=2")), []
-    run = Run.untrained(task)
+    task, trail = Task.of(small_dataset(), quick("network.residual_members=2")), []
+    run = TrainedModel.untrained(task)
     untaught = {name: p.tolist() for name, p in run.model.named_parameters()}
 
     def watch(progress: Progress) -> None:
@@ -141,7 +141,7 @@ def test_what_has_been_to_school_is_not_changed_by_steps_and_all_else_is(
     trainer = Trainer(run, task)
     trainer.fit(None, False, watch)
     still = {name for name, value in trail[0].items() if value == trail[-1][name]}
-    assert still == {name for name in untaught if name.startswith("experts.")}
+    assert still == {name for name in untaught if name.startswith("residuals.")}
     assert all(trail[0][name] != untaught[name] for name in still)  # where they did learn
     assert all(p.requires_grad != (n in still) for n, p in run.model.named_parameters())
     assert trainer.optimiser is not None
@@ -210,7 +210,7 @@ def test_schedule_and_clipping_are_in_force(steps_taken: list[tuple[float, float
 
 def test_the_best_weights_are_kept() -> None:
     task = Task.of(small_dataset(), quick("train.lr=0.3", "train.warmup=0", "train.epochs=4"))
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
     trainer = Trainer(run, task)
     state = trainer.fit()
     errors = [entry["validation"] for entry in state.history]
@@ -226,7 +226,7 @@ def test_training_stops_when_validation_has_not_improved_for_a_while(
     monkeypatch.setattr(Trainer, "_validate", lambda self: next(errors))
     seen: dict[int, dict] = {}
     task = Task.of(small_dataset(), quick("train.patience=2", "train.epochs=9"))
-    run = Run.untrained(task)
+    run = TrainedModel.untrained(task)
 
     def watch(progress: Progress) -> None:
         seen[progress.step] = weights(run)
@@ -251,7 +251,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: set[int]) -> None:
 def test_a_step_that_is_not_finite_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, {0, 3, 4})
     task = Task.of(small_dataset(), quick())
-    run, trail = Run.untrained(task), []
+    run, trail = TrainedModel.untrained(task), []
     state = Trainer(run, task).fit(None, False, lambda progress: trail.append(weights(run)))
     unchanged = [n for n in range(1, len(trail)) if trail[n] == trail[n - 1]]
     assert unchanged == [1, 4, 5, 6, 8]  # 4 and 8 tell of a validation, not of a step
@@ -342,11 +342,11 @@ def test_ctrl_c_where_nothing_whole_could_be_saved_goes_back_to_the_last_state(
 def test_ctrl_c_in_school_is_no_event_either(tmp_path: Path, whole: Path) -> None:
     """Nothing is saved, so resuming is starting again."""
 
-    def interrupted(self: School, step: int, member: int) -> None:
+    def interrupted(self: PointPretrainer, step: int, member: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(School, "lesson", interrupted)
+        patch.setattr(PointPretrainer, "batch", interrupted)
         fit(quick(), tmp_path / "run")
     assert not list(RunFolder(tmp_path / "run").states())
     fit(quick(), tmp_path / "run", resume=True)

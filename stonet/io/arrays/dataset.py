@@ -27,7 +27,7 @@ from stonet.io.arrays.coordinates import (
 from stonet.io.arrays.held import Held
 from stonet.io.arrays.time_axis import Timeline, check_calendars, timeline
 from stonet.io.arrays.variables import Channel, channels_of, decoded
-from stonet.io.lazy_source import Content, inside_box
+from stonet.io.lazy_source import LazySource, inside_box
 from stonet.io.safety import fitting, readable
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 POINT_BYTES = 200  # of one point: coordinates, unit vector, name
 
 
-def contents(source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig) -> list[Content]:
+def contents(
+    source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig
+) -> list[LazySource]:
     """What an object in memory, or one that somebody opened, holds."""
     with readable(origin, "a data set"):
         dataset = prepared(source)
@@ -45,7 +47,7 @@ def contents(source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig)
 
 def contents_of_file(
     opened: Callable[[], xr.Dataset], origin: str, config: ReadConfig
-) -> list[Content]:
+) -> list[LazySource]:
     """What the file holds that `opened` opens."""
     held = Held(origin, lambda: prepared(opened()))
     try:
@@ -64,7 +66,7 @@ def prepared(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
     return xr.decode_cf(source, decode_timedelta=False)
 
 
-def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> Content:
+def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> LazySource:
     observations = sampling_geometries.observations(dataset, held.origin, config)
     if observations is not None:
         return sampling_geometries.content(observations, held, config)
@@ -87,7 +89,7 @@ def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> Content:
         coordinates = np.where(there[:, None], coordinates, coordinates[there.argmax()])
     names = () if grid else unique(_names(dataset, space, origin), notes)
     block = Block(frames, space, cuts, tuple(channels), len(coordinates))
-    content = Content(
+    content = LazySource(
         origin=origin,
         times=frames.times,
         points=Points(coordinates, cast(Kind, kind), names),

@@ -7,11 +7,11 @@ from pathlib import Path
 from stonet.config import ReadConfig
 from stonet.io.arrays import netcdf, nrel
 from stonet.io.arrays.hdf5_probe import check_survivable
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable, walk_hdf5
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
     """NREL's form has a `time_index` and a `meta`."""
     import h5py  # type: ignore[import-untyped]
 

@@ -11,7 +11,7 @@ from stonet.config import ReadConfig
 from stonet.errors import DataError
 from stonet.io.arrays.dataset import contents_of_file
 from stonet.io.arrays.hdf5_probe import check_survivable
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable, walk_hdf5
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CLASSIC = (b"CDF\x01", b"CDF\x02")
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
     """What the file holds; it is closed until frames are read, and again after the last one."""
     with readable(path, "NetCDF"):
         return contents_of_file(opener(path), str(path), config)

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from stonet.config import ReadConfig
 from stonet.data.geometry import Points
 from stonet.errors import DataError
-from stonet.io.lazy_source import Content, inside_box
+from stonet.io.lazy_source import LazySource, inside_box
 from stonet.io.safety import fitting, readable
 
 PLACES = {"lat": ("latitude", "lat"), "lon": ("longitude", "lon")}
@@ -25,8 +25,8 @@ ALTITUDES = ("elevation", "altitude")
 DAY = 86_400 * 10**9
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
-    """One Content; the caller has checked the file's structure."""
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
+    """One LazySource; the caller has checked the file's structure."""
     import h5py  # type: ignore[import-untyped]
 
     with readable(path, "NREL's HDF5"), h5py.File(path, "r") as file:
@@ -53,7 +53,7 @@ def read(path: Path, config: ReadConfig) -> list[Content]:
     notes = [f"Not over time and site, so left out: {', '.join(ignored)}."] if ignored else []
     notes += _leap_day(times)
     return [
-        Content(
+        LazySource(
             origin=str(path),
             times=times,
             points=points,

@@ -24,7 +24,7 @@ from stonet.io.arrays.coordinates import (
 from stonet.io.arrays.held import Held
 from stonet.io.arrays.time_axis import read_times
 from stonet.io.arrays.variables import Channel, channels_of, decoded
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.safety import fitting
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _points_in_a_row(
     )
 
 
-def content(rows: Observations, held: Held, config: ReadConfig) -> Content:
+def content(rows: Observations, held: Held, config: ReadConfig) -> LazySource:
     """The rows as frames. A time that a station tells twice makes a second frame of that time."""
     dataset, origin = held.dataset, held.origin
     channels, notes = channels_of(dataset, rows.dims, origin, config)
@@ -164,7 +164,7 @@ def content(rows: Observations, held: Held, config: ReadConfig) -> Content:
         made[frame[chosen] - start, stations[chosen]] = columns()[chosen]
         return made
 
-    return Content(
+    return LazySource(
         origin=origin,
         times=frame_times,
         points=rows.points,

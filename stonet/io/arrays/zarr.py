@@ -11,14 +11,14 @@ from stonet.config import ReadConfig
 from stonet.errors import DataError, UsageError
 from stonet.io.arrays.dataset import contents_of_file
 from stonet.io.arrays.zarr_safety import check_store
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable
 
 if TYPE_CHECKING:
     import xarray as xr
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
     """What the store holds, after its descriptions and links have been checked."""
     if not path.is_dir():
         raise DataError(f"'{path}' is no folder; a Zarr store is one. Unpack it first.")

@@ -19,7 +19,7 @@ from stonet.io.grib.eccodes_client import coordinates, decode
 from stonet.io.grib.headers import Header, date_of, explain, header_key, names_of, origin
 from stonet.io.grib.message_index import Packed, Window, find_fields, packed
 from stonet.io.grib.simple_packing import simple, unpack
-from stonet.io.lazy_source import Content
+from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable
 
 CELLS = 2**20  # values unpacked at a time
@@ -36,8 +36,8 @@ class Series:
     times: list[int] = field(default_factory=list)  # in seconds
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
-    """One Content for each variable and level on each grid; its messages may be in any order."""
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
+    """One LazySource for each variable and level on each grid; its messages may be in any order."""
     with readable(path, "GRIB"), path.open("rb") as file:
         window = Window(file, path)
         index = find_fields(window)
@@ -87,7 +87,7 @@ def _content(
     name: str,
     points: Points,
     reference: int | None,
-) -> Content:
+) -> LazySource:
     order = np.argsort(series.times, kind="stable")
     rows, mark = index[np.asarray(series.rows)[order]], _mark(path)
 
@@ -98,7 +98,7 @@ def _content(
             return _values(Window(file, path), rows[start:stop], len(points))[..., None]
 
     header = series.header
-    return Content(
+    return LazySource(
         origin=str(path),
         times=np.asarray(series.times, dtype=np.int64)[order] * SECOND,
         points=points,

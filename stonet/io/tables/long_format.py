@@ -13,7 +13,7 @@ from stonet.config import ReadConfig
 from stonet.data.geometry import Points
 from stonet.errors import DataError, ResourceError
 from stonet.io.accumulator import SENTINEL
-from stonet.io.lazy_source import Content, NoValues
+from stonet.io.lazy_source import LazySource, NoValues
 from stonet.io.tables.columns import Columns, Table, find_columns, listed
 from stonet.io.tables.numeric_columns import Numbers, to_numbers
 from stonet.io.tables.station_locations import APART, Place, to_degrees
@@ -176,7 +176,7 @@ def _no_altitudes(columns: Columns) -> list[str]:
     ]
 
 
-def arrange(rows: Rows, order: Sequence[int], points: Points, **rest: Any) -> Content:
+def arrange(rows: Rows, order: Sequence[int], points: Points, **rest: Any) -> LazySource:
     """Frames of the rows: order[i] is the number in `rows` of the i-th point.
 
     A time that a station has several times makes as many frames; assembly settles them.
@@ -214,7 +214,7 @@ def arrange(rows: Rows, order: Sequence[int], points: Points, **rest: Any) -> Co
         block[key[low:high] - start * len(points)] = values[low:high]
         return block.reshape(stop - start, len(points), values.shape[1])
 
-    return Content(
+    return LazySource(
         times=instants,
         points=points,
         frames=frames_between,

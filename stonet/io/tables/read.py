@@ -9,7 +9,7 @@ from typing import Any
 from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
-from stonet.io.lazy_source import Content, NoValues
+from stonet.io.lazy_source import LazySource, NoValues
 from stonet.io.safety import readable
 from stonet.io.tables.columns import Columns, Table, find_columns, is_named, listed
 from stonet.io.tables.csv_file import Text
@@ -21,7 +21,7 @@ from stonet.io.tables.wide_format import wide_content
 MOST = 0.5  # of the stations must be in a table of places that nobody named
 
 
-def read(path: Path, config: ReadConfig) -> list[Content]:
+def read(path: Path, config: ReadConfig) -> list[LazySource]:
     """What a CSV or Parquet file holds."""
     with readable(path, "a table"):
         with path.open("rb") as file:
@@ -29,13 +29,13 @@ def read(path: Path, config: ReadConfig) -> list[Content]:
         return [_content(Parquet(path) if parquet else Text(path), config)]
 
 
-def from_frame(table: Any, origin: str, config: ReadConfig) -> list[Content]:
+def from_frame(table: Any, origin: str, config: ReadConfig) -> list[LazySource]:
     """What a table in memory holds: pandas, or anything with to_pandas()."""
     with readable(origin, "a table"):
         return [_content(Frame(table, origin), config)]
 
 
-def _content(table: Table, config: ReadConfig) -> Content:
+def _content(table: Table, config: ReadConfig) -> LazySource:
     columns = find_columns(table.names, table.sample, config)
     if not columns.time:
         raise _no_time(table, columns)
@@ -60,7 +60,7 @@ def _content(table: Table, config: ReadConfig) -> Content:
     raise _no_place(table, [stem, *stations], config)
 
 
-def _long(table: Table, columns: Columns, config: ReadConfig) -> Content:
+def _long(table: Table, columns: Columns, config: ReadConfig) -> LazySource:
     """One row for each station and time; places in it, or known elsewhere."""
     _check_values(table, columns, config)
     rows = collect(table, columns, config)
@@ -85,7 +85,7 @@ def _long(table: Table, columns: Columns, config: ReadConfig) -> Content:
 
 def _alone(
     table: Table, columns: Columns, config: ReadConfig, name: str, place: Place, kind: Kind
-) -> Content:
+) -> LazySource:
     """A file of one station."""
     _check_values(table, columns, config)
     rows = collect(table, columns, config, name, month_first=bool(NREL.fullmatch(name)))
@@ -98,7 +98,7 @@ def _arranged(
     known: Mapping[str, Place],
     kind: Kind,
     notes: tuple[str, ...],
-) -> Content:
+) -> LazySource:
     """Values and places put together."""
     number = {name: code for code, name in enumerate(rows.stations)}
     known = {

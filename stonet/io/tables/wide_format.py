@@ -9,7 +9,7 @@ import numpy as np
 from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
-from stonet.io.lazy_source import Content, NoValues
+from stonet.io.lazy_source import LazySource, NoValues
 from stonet.io.tables.columns import Columns, Table, listed, split_unit
 from stonet.io.tables.long_format import check_budget, no_numbers, whole_rows
 from stonet.io.tables.numeric_columns import Numbers
@@ -24,7 +24,7 @@ def wide_content(
     kind: Kind,
     config: ReadConfig,
     notes: tuple[str, ...],
-) -> Content:
+) -> LazySource:
     """The stations in `places`, in the table's order; the channel is called as the file is."""
     channel, unit = split_unit(table.title)
     if config.variables and channel not in config.variables:
@@ -50,7 +50,7 @@ def wide_content(
     if not names:
         raise no_numbers(table, stations)
     points, sites = points_at(table, {name: places[name] for name in names}, kind)
-    return Content(
+    return LazySource(
         origin=table.origin,
         times=moments,
         points=points,

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import GridForecaster, Inputs
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 from stonet.system.devices import in_float32
 
 State = Float[Tensor, "node batch hidden"]
@@ -76,14 +76,14 @@ class AGCRN(GridForecaster):
 
     inductive = False  # every node has an embedding
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes)
-        hidden, order = self.rival.hidden or 32, self.rival.order or 2
-        embedding, layers = self.rival.embedding or 4, self.rival.layers or 2
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes)
+        hidden, order = self.baseline.hidden or 32, self.baseline.order or 2
+        embedding, layers = self.baseline.embedding or 4, self.baseline.layers or 2
         inputs = [channels + self.extra] + [hidden] * (layers - 1)
         self.embedding = nn.Parameter(torch.randn(len(nodes), embedding))
         self.layers = nn.ModuleList(AdaptiveGRU(i, hidden, order, embedding) for i in inputs)
-        self.readout = nn.Linear(hidden, self.clock.horizon * channels)
+        self.readout = nn.Linear(hidden, self.time_spec.horizon * channels)
         nn.init.zeros_(self.readout.bias)
         nn.init.zeros_(self.readout.weight)  # training starts from the mean, or from the base
 
@@ -92,13 +92,13 @@ class AGCRN(GridForecaster):
         return None
 
     def roll(
-        self, inputs: Inputs, operators: None, lesson: Lesson | None
+        self, inputs: Inputs, operators: None, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         x = inputs.past.permute(1, 2, 0, 3)  # past node batch feature
         graph = torch.softmax(torch.relu(self.embedding @ self.embedding.T), dim=1)
         for layer in self.layers:
             x = layer(x, self.embedding, graph)
-        leads = self.readout(x[-1]).unflatten(-1, (self.clock.horizon, self.channels))
+        leads = self.readout(x[-1]).unflatten(-1, (self.time_spec.horizon, self.channels))
         return leads.permute(1, 2, 0, 3)  # from node batch future channel
 
 

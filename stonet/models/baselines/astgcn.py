@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import GridForecaster, Inputs, dense
 from stonet.models.baselines.convolutional import ConvBlock, States, by_node, strides, unpacked
 from stonet.models.baselines.graph_filters import adjacency, plain_laplacian
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 Filters = Float[Tensor, "order target source"]  # T_0, T_1, ... of the scaled Laplacian, dense
 
@@ -66,17 +66,17 @@ class ASTGCN(GridForecaster):
     understands = frozenset({"order"})
     inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes)
-        hidden, blocks = self.rival.hidden or 64, self.rival.layers or 1
-        self.order = self.rival.order or 3
-        inputs, steps = channels + self.extra, self.clock.past
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes)
+        hidden, blocks = self.baseline.hidden or 64, self.baseline.layers or 1
+        self.order = self.baseline.order or 3
+        inputs, steps = channels + self.extra, self.time_spec.past
         self.attentions, self.blocks = nn.ModuleList(), nn.ModuleList()
-        for stride in strides(self.clock.past, blocks):
+        for stride in strides(self.time_spec.past, blocks):
             self.attentions.append(Attention(len(nodes), steps, inputs))
             self.blocks.append(ConvBlock(inputs, hidden, self.order, stride))
             inputs, steps = hidden, (steps - 1) // stride + 1
-        self.readout = dense(steps * hidden, self.clock.horizon * channels)
+        self.readout = dense(steps * hidden, self.time_spec.horizon * channels)
         if self.base is not None:
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 
@@ -88,7 +88,7 @@ class ASTGCN(GridForecaster):
         return torch.stack(filters[: self.order]).to(*self._where)
 
     def roll(
-        self, inputs: Inputs, operators: Filters, lesson: Lesson | None
+        self, inputs: Inputs, operators: Filters, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         x = by_node(inputs)
         for attention, block in zip(self.attentions, self.blocks, strict=True):

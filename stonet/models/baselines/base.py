@@ -1,4 +1,4 @@
-"""What the published rivals share: nodes on a graph, regular steps in, the trained steps out.
+"""What the published baselines share: nodes on a graph, regular steps in, the trained steps out.
 
 They know neither gaps, nor other times, nor other places. So that they can be asked the same
 questions as STONet: gaps in the past are filled in time and from neighbours, times between the
@@ -19,27 +19,28 @@ from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 from stonet.config import Config
+from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.data.resampling import between_leads, on_regular_lags
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, Windows
+from stonet.data.time_spec import TimeSpec
+from stonet.data.windows import Windows
 from stonet.errors import UsageError
 from stonet.graph.neighbours import own_nodes
 from stonet.linear.fit import fit_linear
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import LinearBase, Look
+from stonet.linear.regression import LinearForecast, Regressors
 from stonet.models.baselines.graph_filters import Operator, adjacency, random_walk
-from stonet.models.forecaster import Forecaster, Lesson, Output, Scene
+from stonet.models.forecaster import Forecaster, Graphs, Output, Supervision
 from stonet.system.devices import in_float32, sent
 
 LEAST, MOST, SHARE = 5, 25, 14  # neighbours: 1 in 14 points, 25 as in the papers' harness at most
-PAST = 12  # steps in, as in the papers; a longer past costs a rival more than it gives
+PAST = 12  # steps in, as in the papers; a longer past costs a baseline more than it gives
 NEAR = 4  # nodes whose forecasts are averaged where a query is no node
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A rival's own operators, and the mean over neighbours that fills silent nodes."""
+    """A baseline's own operators, and the mean over neighbours that fills silent nodes."""
 
     own: Any
     mean: Operator
@@ -57,10 +58,10 @@ class Links:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a rival sees; channels first, then the calendar's features, the same at all nodes."""
+    """What a baseline sees; channels first, then the calendar's features, the same at all nodes."""
 
     past: Float[Tensor, "batch past node feature"]  # oldest first, no gaps
-    clock: Float[Tensor, "batch future extra"]  # the calendar at the leads 1, 2, ..., horizon
+    time_spec: Float[Tensor, "batch future extra"]  # the calendar at the leads 1, 2, ..., horizon
     channels: int
 
     @property
@@ -70,40 +71,40 @@ class Inputs:
 
 
 class GridForecaster(Forecaster):
-    """A rival: subclasses say what their graph is (`operators`) and how they forecast (`roll`).
+    """A baseline: subclasses say what their graph is (`operators`) and how they forecast (`roll`).
 
     Args:
-        config: its section `rival`; `rival.base` lets it correct a base, as STONet does.
-        clock: the data's step, past and horizon.
+        config: its section `baseline`; `baseline.base` lets it correct a base, as STONet does.
+        time_spec: the data's step, past and horizon.
         channels: of the field.
         nodes: the training points.
     """
 
     lr = 5e-3
-    understands: frozenset[str] = frozenset()  # settings that not every rival has a use for
+    understands: frozenset[str] = frozenset()  # settings that not every baseline has a use for
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__()
         for name in sorted({"order", "embedding", "legacy"} - self.understands):
-            if getattr(config.rival, name):
-                raise UsageError(f"{type(self).__name__} has no use for rival.{name}: leave it.")
-        base, past = config.rival.base, min(config.rival.past or PAST, clock.past)
-        self.base = None if base == "none" else LinearBase(clock, channels, base)
-        self.clock = replace(clock, past=past)  # what the rival itself looks back to
-        self.rival, self.channels, self.nodes = config.rival, channels, nodes
+            if getattr(config.baseline, name):
+                raise UsageError(f"{type(self).__name__} has no use for baseline.{name}: leave it.")
+        base, past = config.baseline.base, min(config.baseline.past or PAST, time_spec.past)
+        self.base = None if base == "none" else LinearForecast(time_spec, channels, base)
+        self.time_spec = replace(time_spec, past=past)  # what the baseline itself looks back to
+        self.baseline, self.channels, self.nodes = config.baseline, channels, nodes
         few = min(max(len(nodes) // SHARE, LEAST), MOST)  # a mean over most points would blur all
-        self.near = config.rival.neighbours or few
-        self.extra = 2 * clock.features  # sine and cosine of the time of day and of the year
+        self.near = config.baseline.neighbours or few
+        self.extra = 2 * time_spec.features  # sine and cosine of the time of day and of the year
 
     @abstractmethod
     def operators(self, nodes: Points) -> Any:
-        """What the rival's layers need of the graph of these nodes."""
+        """What the baseline's layers need of the graph of these nodes."""
 
     @abstractmethod
     def roll(
-        self, inputs: Inputs, operators: Any, lesson: Lesson | None
+        self, inputs: Inputs, operators: Any, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
-        """The forecast at the nodes and the trained leads; a lesson shows labels in training."""
+        """The forecast at the nodes and the trained leads; a supervision shows labels in training."""
 
     def graph(self, nodes: Points) -> Graph:
         if not self.inductive and nodes != self.nodes:
@@ -121,7 +122,7 @@ class GridForecaster(Forecaster):
         weight = 1.0 / np.maximum(distance, 1e-9) ** 2
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(queries, nodes, self.base.texture).to(*self._where)
+            stencil = make_stencil(queries, nodes, self.base.covariance).to(*self._where)
         return Links(
             torch.from_numpy(own_nodes(queries, nodes)).to(self._where[0]),
             torch.from_numpy(index).to(self._where[0]),
@@ -129,17 +130,17 @@ class GridForecaster(Forecaster):
             stencil,
         )
 
-    def encode(self, batch: Batch, scene: Scene) -> Float[Tensor, "batch knot node channel"]:
+    def encode(self, batch: Batch, graphs: Graphs) -> Float[Tensor, "batch knot node channel"]:
         """The forecast at the nodes: leads 0 (the last value), 1, ..., horizon."""
-        return self._roll(batch, scene, None)
+        return self._roll(batch, graphs, None)
 
     @in_float32
     def decode(
-        self, encoded: Float[Tensor, "batch knot node channel"], batch: Batch, scene: Scene
+        self, encoded: Float[Tensor, "batch knot node channel"], batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
         """The same at any time and place."""
-        links: Links = scene.links
-        between = between_leads(batch.lead.to(encoded.dtype), self.clock.horizon)
+        links: Links = graphs.links
+        between = between_leads(batch.lead.to(encoded.dtype), self.time_spec.horizon)
         asked = torch.einsum("btl,blnc->btnc", between.expand(len(encoded), -1, -1), encoded)
         around = (asked[:, :, links.near] * links.weight[..., None]).sum(3)
         nodes = asked.shape[2]
@@ -147,28 +148,30 @@ class GridForecaster(Forecaster):
         forecast = torch.where((links.own < nodes)[:, None], mine, around)
         if self.base is None or links.stencil is None:
             return forecast
-        look = self.base.look(batch, links.stencil)
-        return self.base.forecast(look, batch) + self.base.scale(look, batch) * forecast
+        regressors = self.base.regressors(batch, links.stencil)
+        return self.base.forecast(regressors, batch) + self.base.scale(regressors, batch) * forecast
 
-    def forward(self, batch: Batch, scene: Scene, lesson: Lesson | None = None) -> Output:
-        encoded = self._roll(batch, scene, lesson)
-        return Output(self.decode(encoded, batch, scene))
+    def forward(
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
+    ) -> Output:
+        encoded = self._roll(batch, graphs, supervision)
+        return Output(self.decode(encoded, batch, graphs))
 
     def _roll(
-        self, batch: Batch, scene: Scene, lesson: Lesson | None
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None
     ) -> Float[Tensor, "batch knot node channel"]:
-        graph: Graph = scene.graph
+        graph: Graph = graphs.graph
         inputs = self._inputs(batch, graph)
-        if lesson is not None:
-            lesson = self._usable(lesson, batch, scene)
-        forecast = self.roll(inputs, graph.own, lesson)
+        if supervision is not None:
+            supervision = self._usable(supervision, batch, graphs)
+        forecast = self.roll(inputs, graph.own, supervision)
         now = inputs.last if self.base is None else torch.zeros_like(inputs.last)
         return torch.cat([now[:, None], forecast], dim=1)
 
     def _inputs(self, batch: Batch, graph: Graph) -> Inputs:
         """Regular, without gaps; silent nodes take their neighbours' mean, in every channel."""
-        recent = batch.recent(self.clock.past)
-        values, known = on_regular_lags(recent, self.clock)  # newest first
+        recent = batch.recent(self.time_spec.past)
+        values, known = on_regular_lags(recent, self.time_spec)  # newest first
         if known is not None:
             weight = known.to(values.dtype)[:, None].expand_as(values)
             sums, counts = (
@@ -177,31 +180,35 @@ class GridForecaster(Forecaster):
             )
             values = torch.where(known[:, None], values, sums / counts.clamp(min=1e-6))
         past = values.flip(1)
-        steps = torch.arange(1 - self.clock.past, self.clock.horizon + 1, device=past.device)
-        clock = self._calendar(batch, steps.to(past.dtype))
-        here = clock[:, : self.clock.past, None].expand(-1, -1, past.shape[2], -1)
-        return Inputs(torch.cat([past, here], -1), clock[:, self.clock.past :], self.channels)
+        steps = torch.arange(
+            1 - self.time_spec.past, self.time_spec.horizon + 1, device=past.device
+        )
+        time_spec = self._calendar(batch, steps.to(past.dtype))
+        here = time_spec[:, : self.time_spec.past, None].expand(-1, -1, past.shape[2], -1)
+        return Inputs(
+            torch.cat([past, here], -1), time_spec[:, self.time_spec.past :], self.channels
+        )
 
     def _calendar(
         self, batch: Batch, steps: Float[Tensor, " step"]
     ) -> Float[Tensor, "batch step extra"]:
         """Sine and cosine of the time of year and of day, so many steps from the issue time."""
-        periods = sent(torch.tensor(self.clock.periods, dtype=torch.float64), steps.device)
-        turn = steps.double()[:, None] * self.clock.step / periods  # step period
+        periods = sent(torch.tensor(self.time_spec.periods, dtype=torch.float64), steps.device)
+        turn = steps.double()[:, None] * self.time_spec.step / periods  # step period
         phase = batch.issue_time.double()[:, None] + turn[None]
         angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
         return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
-    def _usable(self, lesson: Lesson, batch: Batch, scene: Scene) -> Lesson | None:
-        """The labels at the trained leads, as what is left over where the rival corrects a base."""
-        lead, regular = batch.at_hand.lead, torch.arange(1, self.clock.horizon + 1)
+    def _usable(self, supervision: Supervision, batch: Batch, graphs: Graphs) -> Supervision | None:
+        """The labels at the trained leads, as what is left over where the baseline corrects a base."""
+        lead, regular = batch.on_host.lead, torch.arange(1, self.time_spec.horizon + 1)
         if lead.shape[1] != len(regular) or (lead - regular).abs().max() > 1e-3:
             return None
         if self.base is None:
-            return lesson
-        look: Look = self.base.look(batch, scene.links.stencil)
-        base, scale = self.base.forecast(look, batch), self.base.scale(look, batch)
-        return replace(lesson, target=(lesson.target - base) / scale)
+            return supervision
+        regressors: Regressors = self.base.regressors(batch, graphs.links.stencil)
+        base, scale = self.base.forecast(regressors, batch), self.base.scale(regressors, batch)
+        return replace(supervision, target=(supervision.target - base) / scale)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         if self.base is not None:

@@ -15,7 +15,7 @@ orientation are swapped, and the last direction does not meet the first). On a p
 paper does not treat, v = (dx, dy). Lengths are measured in units of the training points' usual
 surroundings, so that regions of any size are alike; layer norm in place of batch norm over pairs,
 and no saturation of the MLP's inputs. Node embeddings, which the authors' code never trains, are
-left out, so that points may join; rival.embedding gives trained ones of that size.
+left out, so that points may join; baseline.embedding gives trained ones of that size.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import Inputs, dense
 from stonet.models.baselines.local_kernel import Frame, Surroundings, WeightedSum
 from stonet.models.baselines.recurrent import GraphGRU, Recurrent
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 LIFTED = 8  # features of the lifted inputs, and of places in alpha
 
@@ -63,12 +63,12 @@ class CLCRN(Recurrent):
     lr = 1e-2
     understands = frozenset({"embedding"})
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         def cell(inputs: int, hidden: int) -> GraphGRU:
             return GraphGRU(inputs, hidden, 1, lambda x, convolution: convolution(x))
 
-        hidden, embedding = config.rival.hidden or 32, config.rival.embedding or 0
-        super().__init__(config, clock, channels, nodes, cell, hidden, layers=2, entry=hidden)
+        hidden, embedding = config.baseline.hidden or 32, config.baseline.embedding or 0
+        super().__init__(config, time_spec, channels, nodes, cell, hidden, layers=2, entry=hidden)
         features = channels + self.extra
         self.frame = Frame.of(nodes, self.near)
         self.kernel = Kernel()
@@ -82,7 +82,7 @@ class CLCRN(Recurrent):
         return Surroundings.of(nodes, self.near, self.frame, *self._where)
 
     def roll(
-        self, inputs: Inputs, operators: Surroundings, lesson: Lesson | None
+        self, inputs: Inputs, operators: Surroundings, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         """As every recurrent model, with lifted inputs and the kernel of the moment."""
         x = inputs.past
@@ -90,4 +90,4 @@ class CLCRN(Recurrent):
         if self.embedding is not None:
             parts.append(self.embedding.expand(*x.shape[:2], -1, -1))
         lifted = replace(inputs, past=self.enter(torch.cat(parts, dim=-1)))
-        return super().roll(lifted, WeightedSum(operators, self.kernel(operators)), lesson)
+        return super().roll(lifted, WeightedSum(operators, self.kernel(operators)), supervision)

@@ -1,4 +1,4 @@
-r"""Climatology: what is usual at a point and hour. The floor for those who look far ahead.
+r"""Climatology: what is usual at a point and hour. The reference forecast for those who look far ahead.
 
 u(x, t) = mean of u(x, s) over the training times s in the same hour of the day as t
 """
@@ -15,11 +15,12 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.config import Config
+from stonet.data.batch import Batch, Values
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, Values, Windows
+from stonet.data.time_spec import TimeSpec
+from stonet.data.windows import Windows
 from stonet.graph.neighbours import own_nodes
-from stonet.models.forecaster import Forecaster, Scene
+from stonet.models.forecaster import Forecaster, Graphs
 
 NEAR = 4  # training points whose means are averaged at a place that is none of them
 WORKSPACE = 2**22  # floats read at once
@@ -38,16 +39,16 @@ class Climatology(Forecaster):
 
         u(x, t) = mean of u(x, s) over the training times s in the same hour of the day as t
 
-    Hours without a value are interpolated from those before and after, around the clock. A place
+    Hours without a value are interpolated from those before and after, around the time_spec. A place
     that was not trained on gets its nearest training points' means, weighted by 1 / distance^2;
     so does, once fitted, a training point that never observed anything.
     """
 
     mean: Tensor
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__()
-        self.hours, self.nodes = 24 if clock.daily else 1, nodes
+        self.hours, self.nodes = 24 if time_spec.daily else 1, nodes
         table = torch.zeros(self.hours, len(nodes), channels, dtype=torch.float64)
         self.register_buffer("mean", table)
 
@@ -59,13 +60,13 @@ class Climatology(Forecaster):
         where = self.mean.device
         return Trained(torch.from_numpy(near).to(where), torch.from_numpy(weight).to(where))
 
-    def encode(self, batch: Batch, scene: Scene) -> None:
+    def encode(self, batch: Batch, graphs: Graphs) -> None:
         return None
 
     def decode(
-        self, encoded: None, batch: Batch, scene: Scene
+        self, encoded: None, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        links: Trained = scene.links
+        links: Trained = graphs.links
         table = (self.mean[:, links.near] * links.weight[..., None]).sum(2)
         if self.hours == 1:
             hour = torch.zeros(batch.future_time.shape[:2], dtype=torch.long, device=table.device)
@@ -77,7 +78,7 @@ class Climatology(Forecaster):
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         sums, counts = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
         for frames, (values, observed) in _given(train):
-            hour = torch.from_numpy(train.clock.hour(train.times[frames]))
+            hour = torch.from_numpy(train.time_spec.hour(train.times[frames]))
             sums.index_add_(0, hour, values.double() * observed)
             counts.index_add_(0, hour, observed.double())
         means = _around_the_clock((sums / counts.clamp(min=1)).numpy(), counts.numpy() > 0)
@@ -87,7 +88,7 @@ class Climatology(Forecaster):
 def _given(windows: Windows) -> Iterator[tuple[Int64[np.ndarray, " frame"], Values]]:
     """Every frame that training is given, once; some hundreds at a time."""
     target, seen = np.zeros(len(windows.times), bool), np.zeros(len(windows.times), bool)
-    past, horizon = windows.clock.past, windows.clock.horizon
+    past, horizon = windows.time_spec.past, windows.time_spec.horizon
     for step in range(past):
         seen[windows.starts + step] = True
     for step in range(horizon):

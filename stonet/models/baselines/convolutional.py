@@ -1,4 +1,4 @@
-"""What the convolutional rivals share: all past steps go in at once, all leads come out at once.
+"""What the convolutional baselines share: all past steps go in at once, all leads come out at once.
 
 States have the layout (node, batch, time, feature): sparse operators act along the first axis, and
 linear maps on the last. A convolution over time is a linear map of each stretch of steps.

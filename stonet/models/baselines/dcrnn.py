@@ -21,7 +21,7 @@ from torch import Tensor
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.graph_filters import Operator, directed, powers, random_walk
 from stonet.models.baselines.recurrent import GraphGRU, Recurrent
 
@@ -34,8 +34,8 @@ class DCRNN(Recurrent):
     lr = 2e-3
     understands = frozenset({"legacy", "order"})
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        order = config.rival.order or 3
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        order = config.baseline.order or 3
 
         def spread(
             x: Float[Tensor, "node batch feature"], walks: Walks
@@ -46,7 +46,7 @@ class DCRNN(Recurrent):
         def cell(inputs: int, hidden: int) -> GraphGRU:
             return GraphGRU(inputs, hidden, 2 * order - 1, spread)
 
-        super().__init__(config, clock, channels, nodes, cell, hidden=64, layers=2)
+        super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)
 
     def operators(self, nodes: Points) -> Walks:
         """D_O^-1 A and D_I^-1 A'."""

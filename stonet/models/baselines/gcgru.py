@@ -19,7 +19,7 @@ from torch import Tensor
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.graph_filters import Operator, adjacency, chebyshev, laplacian
 from stonet.models.baselines.recurrent import GraphGRU, Recurrent
 
@@ -30,8 +30,8 @@ class GCGRU(Recurrent):
     lr = 2e-3
     understands = frozenset({"legacy", "order"})
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        order = config.rival.order or 3
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        order = config.baseline.order or 3
 
         def spread(
             x: Float[Tensor, "node batch feature"], operator: Operator
@@ -41,7 +41,7 @@ class GCGRU(Recurrent):
         def cell(inputs: int, hidden: int) -> GraphGRU:
             return GraphGRU(inputs, hidden, order, spread, two_biases=True)
 
-        super().__init__(config, clock, channels, nodes, cell, hidden=64, layers=2)
+        super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""

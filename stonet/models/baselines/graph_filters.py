@@ -1,4 +1,4 @@
-"""The rivals' graph, and sparse matrices on it: nearest neighbours, Laplacians, random walks."""
+"""The baselines' graph, and sparse matrices on it: nearest neighbours, Laplacians, random walks."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import GridForecaster, Inputs, dense
 from stonet.models.baselines.convolutional import ConvBlock, by_node, strides, unpacked
 from stonet.models.baselines.graph_filters import Operator, adjacency, chebyshev, plain_laplacian
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 
 class MSTGCN(GridForecaster):
@@ -34,18 +34,18 @@ class MSTGCN(GridForecaster):
     lr = 2e-3
     understands = frozenset({"order"})
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes)
-        hidden, blocks = self.rival.hidden or 64, self.rival.layers or 4
-        self.order = self.rival.order or 3
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes)
+        hidden, blocks = self.baseline.hidden or 64, self.baseline.layers or 4
+        self.order = self.baseline.order or 3
         inputs = [channels + self.extra] + [hidden] * (blocks - 1)
-        steps = strides(self.clock.past, blocks)
+        steps = strides(self.time_spec.past, blocks)
         self.blocks = nn.ModuleList(
             ConvBlock(width, hidden, self.order, stride)
             for width, stride in zip(inputs, steps, strict=True)
         )
-        slots = (self.clock.past - 1) // steps[0] + 1
-        self.readout = dense(slots * hidden, self.clock.horizon * channels)
+        slots = (self.time_spec.past - 1) // steps[0] + 1
+        self.readout = dense(slots * hidden, self.time_spec.horizon * channels)
         if self.base is not None:
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 
@@ -54,7 +54,7 @@ class MSTGCN(GridForecaster):
         return Operator.of(plain_laplacian(adjacency(nodes, self.near)), *self._where)
 
     def roll(
-        self, inputs: Inputs, operators: Operator, lesson: Lesson | None
+        self, inputs: Inputs, operators: Operator, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         x = by_node(inputs)
         for block in self.blocks:

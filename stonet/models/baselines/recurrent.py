@@ -1,4 +1,4 @@
-"""Recurrent rivals: an encoder reads the past, a decoder writes the future, both stacks of cells.
+"""Recurrent baselines: an encoder reads the past, a decoder writes the future, both stacks of cells.
 
     h_t = cell(x_t, h_{t-1})      over the past, from h = 0
     y_t = Linear(h_t),  h_t = cell(y_{t-1}, h_{t-1})      over the future, from y = 0 ("GO")
@@ -6,7 +6,7 @@
 In training the decoder is at times shown the label instead of its own y_{t-1} (scheduled sampling,
 Bengio et al. 2015), less and less often: at the end it must live on its own forecasts.
 
-Deviations from the papers' code: encoder and decoder have cells of their own (with rival.legacy
+Deviations from the papers' code: encoder and decoder have cells of their own (with baseline.legacy
 they share one stack); the decoder also sees the calendar of the time it forecasts; labels are
 shown less and less within the training at hand, however long that is.
 """
@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import GridForecaster, Inputs, dense
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 from stonet.system.devices import in_float32
 
 HALFWAY, DECAY = 0.25, 0.05  # shares of the training: labels in half of the cases, and how abruptly
@@ -87,17 +87,17 @@ class Recurrent(GridForecaster):
     """An encoder and a decoder of stacked cells.
 
     Args:
-        config, clock, channels, nodes: as for every rival.
+        config, time_spec, channels, nodes: as for every baseline.
         cell: makes a cell from its numbers of inputs and of hidden features.
-        hidden: of every layer, unless rival.hidden says otherwise.
-        layers: of either stack, unless rival.layers says otherwise.
+        hidden: of every layer, unless baseline.hidden says otherwise.
+        layers: of either stack, unless baseline.layers says otherwise.
         entry: features that the encoder sees where they are not the decoder's; then, two stacks.
     """
 
     def __init__(
         self,
         config: Config,
-        clock: Clock,
+        time_spec: TimeSpec,
         channels: int,
         nodes: Points,
         cell: Callable[[int, int], Cell],
@@ -105,19 +105,19 @@ class Recurrent(GridForecaster):
         layers: int = 2,
         entry: int | None = None,
     ) -> None:
-        super().__init__(config, clock, channels, nodes)
-        self.hidden = config.rival.hidden or hidden
-        inputs = [channels + self.extra] + [self.hidden] * ((config.rival.layers or layers) - 1)
+        super().__init__(config, time_spec, channels, nodes)
+        self.hidden = config.baseline.hidden or hidden
+        inputs = [channels + self.extra] + [self.hidden] * ((config.baseline.layers or layers) - 1)
         seen = [entry or inputs[0], *inputs[1:]]
         self.encoder = nn.ModuleList(cell(width, self.hidden) for width in seen)
-        one = config.rival.legacy and entry is None
+        one = config.baseline.legacy and entry is None
         self.decoder = None if one else nn.ModuleList(cell(w, self.hidden) for w in inputs)
         self.readout = nn.Linear(self.hidden, channels)
         nn.init.zeros_(self.readout.bias)
         nn.init.zeros_(self.readout.weight)  # training starts from the mean, or from the base
 
     def roll(
-        self, inputs: Inputs, operators: Any, lesson: Lesson | None
+        self, inputs: Inputs, operators: Any, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         past = inputs.past.permute(1, 2, 0, 3).contiguous()  # past node batch feature
         encode = Stack(self.encoder, operators)
@@ -126,22 +126,22 @@ class Recurrent(GridForecaster):
         for x in past:
             states = encode(x, states)
         decode = encode if self.decoder is None else Stack(self.decoder, operators)
-        return self._decode(inputs, decode, states, lesson)
+        return self._decode(inputs, decode, states, supervision)
 
     def _decode(
-        self, inputs: Inputs, decode: Stack, states: list[State], lesson: Lesson | None
+        self, inputs: Inputs, decode: Stack, states: list[State], supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         batch, _, nodes, _ = inputs.past.shape
-        shown = labels_shown(lesson, self.clock.horizon)
+        shown = labels_shown(supervision, self.time_spec.horizon)
         value = inputs.past.new_zeros(nodes, batch, self.channels)  # GO
         forecast = []
-        for step in range(self.clock.horizon):
-            clock = inputs.clock[:, step].expand(nodes, -1, -1)
-            states = decode(torch.cat([value, clock], dim=-1), states)
+        for step in range(self.time_spec.horizon):
+            time_spec = inputs.time_spec[:, step].expand(nodes, -1, -1)
+            states = decode(torch.cat([value, time_spec], dim=-1), states)
             value = self.readout(states[-1])
             forecast.append(value)
-            if lesson is not None and shown[step]:
-                value = corrected(value, lesson.target[:, step], lesson.mask[:, step])
+            if supervision is not None and shown[step]:
+                value = corrected(value, supervision.target[:, step], supervision.mask[:, step])
         return torch.stack(forecast).permute(2, 0, 1, 3)  # from future node batch channel
 
 
@@ -167,11 +167,14 @@ def label_chance(progress: float) -> float:
     return 1.0 / (1.0 + math.exp((progress - HALFWAY) / DECAY))
 
 
-def labels_shown(lesson: Lesson | None, horizon: int) -> list[bool]:
+def labels_shown(supervision: Supervision | None, horizon: int) -> list[bool]:
     """Whether the label follows each lead into the decoder."""
-    if lesson is None:
+    if supervision is None:
         return [False] * horizon
-    return [bool(coin < label_chance(lesson.progress)) for coin in lesson.coins]
+    return [
+        bool(coin < label_chance(supervision.progress))
+        for coin in supervision.teacher_forcing_draws
+    ]
 
 
 def corrected(

@@ -9,7 +9,7 @@ the graph, and one over time again,
 with L~ = 2 L / lambda_max - I and L = I - D^-1/2 A D^-1/2. The last convolution gives all leads.
 
 Deviations: one block of 128 features, and convolutions of width 6 for 12 steps, as in the benchmark
-the rivals' sizes come from; with rival.layers=2 the width is 3, as in the paper. All leads at once
+the baselines' sizes come from; with baseline.layers=2 the width is 3, as in the paper. All leads at once
 instead of one, fed back. R has weights of its own (the paper: x, padded). lambda_max is taken as 2,
 its upper bound. A is 1 between nearest neighbours. The norm is a gain and a bias for each node, as
 the benchmark's batch norm is once it is trained: statistics of a batch would mix samples, and those
@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import GridForecaster, Inputs, dense
 from stonet.models.baselines.convolutional import Slots, States, by_node, stretches, unpacked
 from stonet.models.baselines.graph_filters import Operator, adjacency, chebyshev, laplacian
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 
 class GatedConv(nn.Module):
@@ -70,15 +70,17 @@ class STGCN(GridForecaster):
 
     inductive = False  # gains and biases belong to nodes
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes)
-        hidden, blocks = self.rival.hidden or 128, self.rival.layers or 1
-        order = self.rival.order or 3
-        width = (self.clock.past - 1) // (2 * blocks) + 1  # the widest that all convolutions fit in
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes)
+        hidden, blocks = self.baseline.hidden or 128, self.baseline.layers or 1
+        order = self.baseline.order or 3
+        width = (self.time_spec.past - 1) // (
+            2 * blocks
+        ) + 1  # the widest that all convolutions fit in
         self.reach = 2 * blocks * (width - 1) + 1  # steps that the last slot sees
         between = [hidden] * (blocks - 1)
         inputs = [channels + self.extra, *between]
-        outputs = [*between, self.clock.horizon * channels]
+        outputs = [*between, self.time_spec.horizon * channels]
         stack = [
             Block((a, hidden, b), order, width, len(nodes))
             for a, b in zip(inputs, outputs, strict=True)
@@ -92,7 +94,7 @@ class STGCN(GridForecaster):
         return Operator.of(laplacian(adjacency(nodes, self.near)), *self._where)
 
     def roll(
-        self, inputs: Inputs, operators: Operator, lesson: Lesson | None
+        self, inputs: Inputs, operators: Operator, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
         x = by_node(inputs)[:, :, -self.reach :]
         for block in self.blocks[:-1]:

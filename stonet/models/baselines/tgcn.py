@@ -23,7 +23,7 @@ from torch.nn.functional import linear
 
 from stonet.config import Config
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import dense
 from stonet.models.baselines.graph_filters import Operator, adjacency, symmetric
 from stonet.models.baselines.recurrent import Cell, Recurrent, State
@@ -72,8 +72,8 @@ class TGCN(Recurrent):
     lr = 2e-3
     understands = frozenset({"legacy"})
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes, TGCNCell, hidden=128, layers=2)
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes, TGCNCell, hidden=128, layers=2)
 
     def operators(self, nodes: Points) -> Operator:
         """GCN's matrix, D^-1/2 (A + I) D^-1/2."""

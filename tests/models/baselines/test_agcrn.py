@@ -14,11 +14,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from stonet.config import load_config
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 from stonet.models.baselines.agcrn import AGCRN, AdaptiveGRU
 from stonet.models.baselines.base import Inputs
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 NODES, CHANNELS, EXTRA, PAST, HORIZON = 6, 2, 4, 3, 5
 PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
@@ -37,17 +37,17 @@ def test_agcrn_keeps_the_promises(truth, place: str) -> None:
 
 def made(*settings: str, nodes: Points | None = None) -> AGCRN:
     """A small one in float64, no parameter at rest, with a calendar."""
-    config = load_config(settings=("rival.hidden=3", "rival.embedding=2", *settings))
-    clock = Clock(3600 * SECOND, PAST, HORIZON, calendar=True)
-    model = AGCRN(config, clock, CHANNELS, nodes or small_points("plane", NODES))
+    config = load_config(settings=("baseline.hidden=3", "baseline.embedding=2", *settings))
+    time_spec = TimeSpec(3600 * SECOND, PAST, HORIZON, calendar=True)
+    model = AGCRN(config, time_spec, CHANNELS, nodes or small_points("plane", NODES))
     return stirred(model.double())  # type: ignore[return-value]
 
 
 def some_inputs(batch: int = 2, nodes: int = NODES) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     shapes = (batch, PAST, nodes, CHANNELS + EXTRA), (batch, HORIZON, EXTRA)
-    past, clock = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
-    return Inputs(past, clock, CHANNELS)
+    past, time_spec = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(past, time_spec, CHANNELS)
 
 
 def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list[Tensor]:
@@ -85,7 +85,7 @@ def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list
 @pytest.mark.parametrize("order", [1, 2, 3])
 @torch.no_grad()
 def test_it_is_the_papers_formula(order: int) -> None:
-    model, inputs = made(f"rival.order={order}"), some_inputs()
+    model, inputs = made(f"baseline.order={order}"), some_inputs()
     found = model.roll(inputs, None, None)
     for sample in range(2):
         xs = list(inputs.past[sample])
@@ -104,7 +104,11 @@ def test_it_is_the_papers_formula(order: int) -> None:
 @torch.no_grad()
 def test_without_graph_and_embeddings_it_is_a_gated_recurrent_unit() -> None:
     """torch resets behind the matrix, AGCRN before it: alike where that matrix is diagonal."""
-    model, inputs, width = made("rival.order=1", "rival.layers=1", "rival.embedding=1"), 6, 3
+    model, inputs, width = (
+        made("baseline.order=1", "baseline.layers=1", "baseline.embedding=1"),
+        6,
+        3,
+    )
     model.embedding.fill_(1.0)
     layer, x = model.layers[0], some_inputs()
     gru = nn.GRU(inputs, width, batch_first=True).double()
@@ -129,7 +133,7 @@ def test_a_node_is_its_embedding() -> None:
     before = model.roll(inputs, None, None)
     order = torch.randperm(NODES, generator=torch.Generator().manual_seed(1))
     model.embedding.copy_(model.embedding[order].clone())
-    moved = Inputs(inputs.past[:, :, order], inputs.clock, CHANNELS)
+    moved = Inputs(inputs.past[:, :, order], inputs.time_spec, CHANNELS)
     torch.testing.assert_close(
         model.roll(moved, None, None), before[:, :, order], rtol=1e-10, atol=1e-10
     )
@@ -138,16 +142,18 @@ def test_a_node_is_its_embedding() -> None:
 def test_all_leads_are_said_at_once_and_no_label_is_looked_at() -> None:
     model, inputs = made(), some_inputs()
     target = torch.full((2, HORIZON, NODES, CHANNELS), 9.0, dtype=torch.float64)
-    lesson = Lesson(target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON))
-    taught, alone = model.roll(inputs, None, lesson), model.roll(inputs, None, None)
+    supervision = Supervision(
+        target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON)
+    )
+    taught, alone = model.roll(inputs, None, supervision), model.roll(inputs, None, None)
     assert torch.equal(taught, alone)
 
 
 def test_the_number_of_parameters() -> None:
     """The harness has an embedding for each layer (N x 4), and one readout for all leads."""
-    config = load_config(settings=["rival.order=2"])
+    config = load_config(settings=["baseline.order=2"])
     nodes = small_points("sphere", 2048)
-    model = AGCRN(config, Clock(SECOND, 12, 12, calendar=False), 1, nodes)
+    model = AGCRN(config, TimeSpec(SECOND, 12, 12, calendar=False), 1, nodes)
     count = sum(p.numel() for p in model.parameters())
     readout, rolled = 32 * 12 + 12, 32 + 1
     assert count + 2048 * 4 - readout + rolled == 91_681
@@ -156,7 +162,7 @@ def test_the_number_of_parameters() -> None:
 def test_no_node_has_weights_for_each_sample() -> None:
     """What is kept for the gradient grows with the weights plus the samples, not their product."""
     batch, nodes = 64, 40
-    model = made("rival.hidden=16", "rival.embedding=4", nodes=small_points("plane", nodes))
+    model = made("baseline.hidden=16", "baseline.embedding=4", nodes=small_points("plane", nodes))
     kept: list[int] = []
     inputs = some_inputs(batch, nodes)
     with saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):

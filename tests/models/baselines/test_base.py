@@ -1,4 +1,4 @@
-"""The rivals' common ground: graphs and sparse operators against dense formulas, gaps, queries."""
+"""The baselines' common ground: graphs and sparse operators against dense formulas, gaps, queries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from helpers.contracts import Case, ask, double, small_field, small_points, stir
 from torch import Tensor
 
 from stonet.config import Config, load_config
+from stonet.data.batch import make_batch
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
-from stonet.data.windows import make_batch
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 from stonet.models.baselines.base import NEAR, GridForecaster, Inputs
 from stonet.models.baselines.graph_filters import (
@@ -29,7 +29,7 @@ from stonet.models.baselines.graph_filters import (
     random_walk,
     symmetric,
 )
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 from stonet.models.registry import build_model
 
 HERE = torch.device("cpu"), torch.float64
@@ -143,19 +143,19 @@ def test_chebyshev_terms_and_powers_are_polynomials_of_the_matrix() -> None:
 
 
 class Known(GridForecaster):
-    """A rival whose forecast is known: a cubic in the lead times something at each node."""
+    """A baseline whose forecast is known: a cubic in the lead times something at each node."""
 
-    def __init__(self, config: Config, clock: Clock, channels: int, nodes: Points) -> None:
-        super().__init__(config, clock, channels, nodes)
+    def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
+        super().__init__(config, time_spec, channels, nodes)
         self.weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-        self.seen: list[tuple[Inputs, Lesson | None]] = []
+        self.seen: list[tuple[Inputs, Supervision | None]] = []
 
     def operators(self, nodes: Points) -> None:
         return None
 
-    def roll(self, inputs: Inputs, operators: None, lesson: Lesson | None) -> Tensor:
-        self.seen.append((inputs, lesson))
-        lead = torch.arange(1, self.clock.horizon + 1, dtype=torch.float64)
+    def roll(self, inputs: Inputs, operators: None, supervision: Supervision | None) -> Tensor:
+        self.seen.append((inputs, supervision))
+        lead = torch.arange(1, self.time_spec.horizon + 1, dtype=torch.float64)
         return inputs.last[:, None] * cubic(lead)[None, :, None, None]
 
 
@@ -166,7 +166,7 @@ def cubic(lead: Tensor) -> Tensor:
 def known(place: str = "plane", *settings: str) -> tuple[Case, Known]:
     case = Case.of(small_field(*PLACES[place]), *settings)
     config = load_config("tiny", settings=settings)
-    model = Known(config, case.run.clock, len(case.run.channels), case.nodes)
+    model = Known(config, case.run.time_spec, len(case.run.channels), case.nodes)
     windows = case.windows
     model.fit_closed_form(windows, windows, case.nodes)
     return case, model
@@ -174,10 +174,10 @@ def known(place: str = "plane", *settings: str) -> tuple[Case, Known]:
 
 def asked_at(case: Case, leads: list[float]):
     """Two windows without gaps, asked at these leads."""
-    made, past = case.windows, np.array([10, 40])[:, None] + np.arange(case.run.clock.past)
-    offsets = np.rint(np.array(leads) * case.run.clock.step).astype(np.int64)
+    made, past = case.windows, np.array([10, 40])[:, None] + np.arange(case.run.time_spec.past)
+    offsets = np.rint(np.array(leads) * case.run.time_spec.step).astype(np.int64)
     times = made.times[past[:, -1], None] + offsets
-    return double(make_batch(made.at, made.times, past, times, case.run.clock, False))
+    return double(make_batch(made.at, made.times, past, times, case.run.time_spec, False))
 
 
 def test_between_the_steps_a_forecast_is_a_cubic_through_them_and_the_present() -> None:
@@ -206,7 +206,7 @@ def test_elsewhere_it_is_the_mean_of_the_nearest_nodes_by_inverse_square_distanc
 
 
 def test_gaps_are_filled_in_time_and_silent_nodes_by_their_neighbours() -> None:
-    case, model = known("sphere", "rival.neighbours=5")
+    case, model = known("sphere", "baseline.neighbours=5")
     batch = asked_at(case, [1.0, 2.0, 3.0, 4.0])
     seen = torch.ones_like(batch.frames, dtype=torch.bool)
     first = int(batch.past[0, 0])
@@ -232,7 +232,7 @@ def test_gaps_are_filled_in_time_and_silent_nodes_by_their_neighbours() -> None:
 
 
 def test_where_nobody_speaks_the_mean_is_assumed() -> None:
-    case, model = known("plane", "rival.neighbours=3")
+    case, model = known("plane", "baseline.neighbours=3")
     batch = asked_at(case, [1.0, 2.0, 3.0, 4.0])
     nobody = torch.zeros_like(batch.frames, dtype=torch.bool)
     ask(model, replace(batch, frames=batch.frames * 0, observed=nobody), case.nodes)
@@ -257,50 +257,55 @@ def test_the_calendar_is_that_of_the_inputs_and_of_the_targets() -> None:
         return torch.cat([(2 * torch.pi * features).sin(), (2 * torch.pi * features).cos()], -1)
 
     close = {"rtol": 0, "atol": 5e-6}  # batches tell calendars in float32
-    torch.testing.assert_close(inputs.clock, circle(batch.future_time), **close)
+    torch.testing.assert_close(inputs.time_spec, circle(batch.future_time), **close)
     past = circle(batch.frame_time[batch.past])[:, :, None].expand(-1, -1, 24, -1)
     torch.testing.assert_close(inputs.past[..., 2:], past, **close)
 
 
-def a_lesson(case: Case) -> Lesson:
+def a_lesson(case: Case) -> Supervision:
     target, mask = case.windows.targets(np.array([10, 40]))
-    return Lesson(target.double(), mask, 0.5, torch.rand(4))
+    return Supervision(target.double(), mask, 0.5, torch.rand(4))
 
 
 def test_labels_reach_a_rival_only_at_the_leads_it_knows() -> None:
     case, model = known()
-    scene, lesson = model.scene(case.nodes), a_lesson(case)
-    for leads, expected in (([1.0, 2, 3, 4], lesson), ([1.0, 2, 3.5, 4], None)):
-        model(asked_at(case, leads), scene, lesson)
+    graphs, supervision = model.graphs(case.nodes), a_lesson(case)
+    for leads, expected in (([1.0, 2, 3, 4], supervision), ([1.0, 2, 3.5, 4], None)):
+        model(asked_at(case, leads), graphs, supervision)
         assert model.seen[-1][1] is expected
-    fewer = Lesson(lesson.target[:, :2], lesson.mask[:, :2], 0.5, lesson.coins[:2])
-    model(asked_at(case, [1.0, 2.0]), scene, fewer)
+    fewer = Supervision(
+        supervision.target[:, :2],
+        supervision.mask[:, :2],
+        0.5,
+        supervision.teacher_forcing_draws[:2],
+    )
+    model(asked_at(case, [1.0, 2.0]), graphs, fewer)
     assert model.seen[-1][1] is None
 
 
 def test_a_rival_on_a_base_learns_what_the_base_leaves_over() -> None:
-    """If it forecast its labels exactly, base and rival together would forecast the truth."""
-    case, model = known("sphere", "rival.base=ridge")
-    scene, lesson = model.scene(case.nodes), a_lesson(case)
+    """If it forecast its labels exactly, base and baseline together would forecast the truth."""
+    case, model = known("sphere", "baseline.base=ridge")
+    graphs, supervision = model.graphs(case.nodes), a_lesson(case)
     batch = asked_at(case, [1.0, 2.0, 3.0, 4.0])
-    model(batch, scene, lesson)
+    model(batch, graphs, supervision)
     shown = model.seen[-1][1]
     assert shown is not None and model.base is not None
-    look = model.base.look(batch, scene.links.stencil)
+    look = model.base.regressors(batch, graphs.links.stencil)
     total = model.base.forecast(look, batch) + model.base.scale(look, batch) * shown.target
-    torch.testing.assert_close(total, lesson.target, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(total, supervision.target, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("base", ["ridge", "persistence"])
 @pytest.mark.parametrize("name", ["gcgru", "tgcn", "dcrnn"])
 def test_with_nothing_to_add_a_rival_on_a_base_is_the_base(name: str, base: str) -> None:
-    case = Case.of(small_field("sphere", 2), f"model={name}", f"rival.base={base}")
+    case = Case.of(small_field("sphere", 2), f"model={name}", f"baseline.base={base}")
     model, batch = case.run.model, with_gaps(case.windows.inputs(np.arange(3)), 0.2)
     queries = case.nodes.joined(small_points("sphere", 4, seed=5))
-    scene = model.scene(case.nodes, queries)
+    graphs = model.graphs(case.nodes, queries)
     with torch.no_grad():
-        expected = model.base(batch, scene.links.stencil)
-        torch.testing.assert_close(model(batch, scene).forecast, expected)
+        expected = model.base(batch, graphs.links.stencil)
+        torch.testing.assert_close(model(batch, graphs).forecast, expected)
 
 
 def test_weights_that_belong_to_nodes_take_no_others() -> None:
@@ -316,19 +321,19 @@ def test_weights_that_belong_to_nodes_take_no_others() -> None:
     [("tgcn", "order=2"), ("clcrn", "legacy=true"), ("stgcn", "embedding=3")],
 )
 def test_a_setting_without_use_is_refused(model: str, setting: str) -> None:
-    config = load_config(settings=[f"model={model}", f"rival.{setting}"])
-    clock = Clock(step=10**9, past=4, horizon=3, calendar=False)
-    with pytest.raises(UsageError, match=f"no use for rival.{setting.partition('=')[0]}"):
-        build_model(config, clock, 1, small_points("plane", 20))
+    config = load_config(settings=[f"model={model}", f"baseline.{setting}"])
+    time_spec = TimeSpec(step=10**9, past=4, horizon=3, calendar=False)
+    with pytest.raises(UsageError, match=f"no use for baseline.{setting.partition('=')[0]}"):
+        build_model(config, time_spec, 1, small_points("plane", 20))
 
 
 def test_a_rival_looks_back_no_further_than_it_says() -> None:
-    """Whatever lies before its last `rival.past` steps may be anything."""
+    """Whatever lies before its last `baseline.past` steps may be anything."""
     points, past = small_points("plane", 20), 9
-    clock = Clock(step=10**9, past=past, horizon=3, calendar=False)
-    config = load_config(settings=["model=gcgru", "rival.past=4", "rival.hidden=4"])
-    model = stirred(build_model(config, clock, 1, points))
-    scene = model.scene(points)
+    time_spec = TimeSpec(step=10**9, past=past, horizon=3, calendar=False)
+    config = load_config(settings=["model=gcgru", "baseline.past=4", "baseline.hidden=4"])
+    model = stirred(build_model(config, time_spec, 1, points))
+    graphs = model.graphs(points)
     values = torch.randn(past, 20, 1, generator=torch.Generator().manual_seed(0))
     answers = []
     for early in (0.0, 5.0):
@@ -340,9 +345,9 @@ def test_a_rival_looks_back_no_further_than_it_says() -> None:
             times,
             np.arange(past)[None],
             times[None, past:],
-            clock,
+            time_spec,
             False,
         )
-        answers.append(model(batch, scene).forecast)
+        answers.append(model(batch, graphs).forecast)
     assert torch.equal(*answers)
     assert not torch.equal(answers[0][:, :1], answers[0][:, 1:2])

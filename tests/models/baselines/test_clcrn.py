@@ -14,22 +14,22 @@ from torch import Tensor
 from stonet.config import load_config
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 from stonet.models.baselines.base import Inputs
 from stonet.models.baselines.clcrn import CLCRN
 from stonet.models.baselines.local_kernel import Frame, Surroundings, WeightedSum, horizon, shares
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 
 HERE = torch.device("cpu"), torch.float64
 NODES, NEAR, CHANNELS, EXTRA, PAST, HORIZON = 7, 4, 2, 4, 3, 4
 PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
-FORMS = {"": (), "embedded": ("rival.embedding=3",)}
+FORMS = {"": (), "embedded": ("baseline.embedding=3",)}
 
 
 @cache
 def case_of(place: str, form: str = "") -> Case:
-    settings = ("model=clcrn", "rival.neighbours=8", *FORMS[form])
+    settings = ("model=clcrn", "baseline.neighbours=8", *FORMS[form])
     return Case.of(small_field(*PLACES[place]), *settings, relabels=not form)
 
 
@@ -42,17 +42,17 @@ def test_clcrn_keeps_the_promises(truth, place: str, form: str) -> None:
 
 def made(*settings: str, kind: str = "sphere", nodes: Points | None = None) -> CLCRN:
     """A small one in float64, no parameter at rest, with a calendar."""
-    small = (f"rival.neighbours={NEAR}", "rival.hidden=3", *settings)
-    clock = Clock(3600 * SECOND, PAST, HORIZON, calendar=True)
+    small = (f"baseline.neighbours={NEAR}", "baseline.hidden=3", *settings)
+    time_spec = TimeSpec(3600 * SECOND, PAST, HORIZON, calendar=True)
     nodes = small_points(kind, NODES) if nodes is None else nodes
-    return stirred(CLCRN(load_config(settings=small), clock, CHANNELS, nodes).double())  # type: ignore
+    return stirred(CLCRN(load_config(settings=small), time_spec, CHANNELS, nodes).double())  # type: ignore
 
 
 def some_inputs(batch: int = 2) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     shapes = (batch, PAST, NODES, CHANNELS + EXTRA), (batch, HORIZON, EXTRA)
-    past, clock = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
-    return Inputs(past, clock, CHANNELS)
+    past, time_spec = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(past, time_spec, CHANNELS)
 
 
 # Slow and literal: one pair of points at a time, in the textbook's own terms.
@@ -129,7 +129,7 @@ def test_the_kernel_is_the_papers_formula(kind: str) -> None:
 
 @torch.no_grad()
 def test_the_forecast_is_the_papers_formula() -> None:
-    model, inputs = made("rival.embedding=2"), some_inputs()
+    model, inputs = made("baseline.embedding=2"), some_inputs()
     found = model.roll(inputs, model.operators(model.nodes), None)
     k = dense_kernel(model, model.nodes)
     for sample in range(2):
@@ -139,8 +139,8 @@ def test_the_forecast_is_the_papers_formula() -> None:
             states = stepped(model.encoder, entered, states, k)
         value = torch.zeros(NODES, CHANNELS, dtype=torch.float64)
         for lead in range(HORIZON):
-            clock = inputs.clock[sample, lead].expand(NODES, -1)
-            states = stepped(model.decoder, torch.cat([value, clock], dim=-1), states, k)
+            time_spec = inputs.time_spec[sample, lead].expand(NODES, -1)
+            states = stepped(model.decoder, torch.cat([value, time_spec], dim=-1), states, k)
             value = model.readout(states[-1])
             torch.testing.assert_close(found[sample, lead], value, rtol=1e-10, atol=1e-10)
 
@@ -163,14 +163,14 @@ def test_labels_are_shown_to_the_decoder_in_training_only() -> None:
     around = model.operators(model.nodes)
     target = torch.full((2, HORIZON, NODES, CHANNELS), 9.0, dtype=torch.float64)
     mask = torch.ones_like(target, dtype=torch.bool)
-    shown = Lesson(target, mask, 0.0, torch.zeros(HORIZON))
+    shown = Supervision(target, mask, 0.0, torch.zeros(HORIZON))
     alone = model.roll(inputs, around, None)
-    for lesson, same in (
+    for supervision, same in (
         (shown, False),
-        (replace(shown, coins=torch.ones(HORIZON)), True),
+        (replace(shown, teacher_forcing_draws=torch.ones(HORIZON)), True),
         (replace(shown, mask=~mask), True),  # labels that are missing cannot be shown
     ):
-        assert torch.equal(model.roll(inputs, around, lesson), alone) is same
+        assert torch.equal(model.roll(inputs, around, supervision), alone) is same
 
 
 # What lies where.
@@ -266,15 +266,15 @@ def test_units_and_the_count_of_longitudes_are_nothing(kind: str, change) -> Non
 
 
 def count_of(*settings: str) -> int:
-    clock = Clock(SECOND, 12, 12, calendar=False)
+    time_spec = TimeSpec(SECOND, 12, 12, calendar=False)
     nodes = small_points("sphere", 2048)
-    model = CLCRN(load_config(settings=settings), clock, 1, nodes)
+    model = CLCRN(load_config(settings=settings), time_spec, 1, nodes)
     return sum(p.numel() for p in model.parameters())
 
 
 def test_the_number_of_parameters() -> None:
     """The harness' embeddings of 8 are never trained; without them, nothing reads them either."""
-    assert count_of("rival.embedding=8") == 22_742 + 2048 * 8
+    assert count_of("baseline.embedding=8") == 22_742 + 2048 * 8
     assert count_of() == 22_742 - 8 * 32
 
 

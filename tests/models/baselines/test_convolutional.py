@@ -1,4 +1,4 @@
-"""Convolutional rivals: each against its formula in dense loops, and what of the past they see."""
+"""Convolutional baselines: each against its formula in dense loops, and what of the past they see."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad
 
 from stonet.config import load_config
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 from stonet.estimator import fit_run
 from stonet.models.baselines.base import GridForecaster, Inputs
 from stonet.models.baselines.convolutional import ConvBlock, stretches
 from stonet.models.baselines.graph_filters import adjacency, chebyshev
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 from stonet.models.registry import build_model
 
 NODES, NEIGHBOURS, HIDDEN, CHANNELS, EXTRA, HORIZON = 9, 4, 3, 2, 4, 5
@@ -28,11 +28,11 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 
 
 def made(name: str, *settings: str, past: int = 6, nodes: int = NODES) -> GridForecaster:
-    """A small rival in float64, no parameter at rest, with a calendar."""
-    small = (f"rival.neighbours={NEIGHBOURS}", f"rival.hidden={HIDDEN}")
-    config = load_config(settings=(f"model={name}", "rival.past=99", *small, *settings))
-    clock = Clock(step=3600 * 10**9, past=past, horizon=HORIZON, calendar=True)
-    model = build_model(config, clock, CHANNELS, small_points("plane", nodes))
+    """A small baseline in float64, no parameter at rest, with a calendar."""
+    small = (f"baseline.neighbours={NEIGHBOURS}", f"baseline.hidden={HIDDEN}")
+    config = load_config(settings=(f"model={name}", "baseline.past=99", *small, *settings))
+    time_spec = TimeSpec(step=3600 * 10**9, past=past, horizon=HORIZON, calendar=True)
+    model = build_model(config, time_spec, CHANNELS, small_points("plane", nodes))
     assert isinstance(model, GridForecaster)
     return stirred(model.double())
 
@@ -40,13 +40,13 @@ def made(name: str, *settings: str, past: int = 6, nodes: int = NODES) -> GridFo
 def some_inputs(past: int = 6, batch: int = 2, nodes: int = NODES) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     shapes = (batch, past, nodes, CHANNELS + EXTRA), (batch, HORIZON, EXTRA)
-    values, clock = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
-    return Inputs(values, clock, CHANNELS)
+    values, time_spec = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(values, time_spec, CHANNELS)
 
 
-def rolled(model: GridForecaster, inputs: Inputs, lesson: Lesson | None = None) -> Tensor:
+def rolled(model: GridForecaster, inputs: Inputs, supervision: Supervision | None = None) -> Tensor:
     with torch.no_grad():
-        return model.roll(inputs, model.operators(model.nodes), lesson)
+        return model.roll(inputs, model.operators(model.nodes), supervision)
 
 
 def same(one: Tensor, other: Tensor) -> None:
@@ -55,7 +55,7 @@ def same(one: Tensor, other: Tensor) -> None:
 
 @cache
 def case_of(name: str, place: str) -> Case:
-    settings = (f"model={name}", "rival.hidden=16", "rival.neighbours=6")
+    settings = (f"model={name}", "baseline.hidden=16", "baseline.neighbours=6")
     return Case.of(small_field(*PLACES[place]), *settings, relabels=name == "mstgcn")
 
 
@@ -174,7 +174,7 @@ LITERAL = {"astgcn": astgcn, "mstgcn": mstgcn, "stgcn": stgcn}
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rival_is_its_formula(name: str, layers: int, past: int) -> None:
-    model, inputs = made(name, f"rival.layers={layers}", past=past), some_inputs(past)
+    model, inputs = made(name, f"baseline.layers={layers}", past=past), some_inputs(past)
     with torch.no_grad():
         packed = torch.stack([LITERAL[name](model, sample) for sample in inputs.past])
     forecast = torch.empty(2, HORIZON, NODES, CHANNELS).double()
@@ -228,7 +228,7 @@ def test_the_filters_are_chebconv(name: str, kind: str | None) -> None:
 
 def test_attention_that_prefers_no_node_is_no_attention() -> None:
     """ASTGCN with V_s = 0 is MSTGCN."""
-    attentive, plain = made("astgcn", "rival.layers=2"), made("mstgcn", "rival.layers=2")
+    attentive, plain = made("astgcn", "baseline.layers=2"), made("mstgcn", "baseline.layers=2")
     plain.load_state_dict(attentive.state_dict(), strict=False)
     inputs = some_inputs()
     assert not torch.isclose(rolled(attentive, inputs), rolled(plain, inputs)).all()
@@ -247,7 +247,7 @@ def test_every_lead_sees_the_whole_past(name: str, past: int) -> None:
     model, inputs = made(name, past=past), some_inputs(past, batch=1)
     values = inputs.past.clone().requires_grad_()
     operators = model.operators(model.nodes)
-    forecast = model.roll(Inputs(values, inputs.clock, CHANNELS), operators, None)
+    forecast = model.roll(Inputs(values, inputs.time_spec, CHANNELS), operators, None)
     for lead in range(HORIZON):
         (slope,) = torch.autograd.grad(forecast[0, lead].sum(), values, retain_graph=True)
         blind = past % 2 == 0 and name == "stgcn"
@@ -260,11 +260,11 @@ def test_every_lead_sees_the_whole_past(name: str, past: int) -> None:
 def test_order_is_how_far_a_block_sees(name: str, layers: int, order: int) -> None:
     """K - 1 edges in each block; K = 1 sees no neighbour."""
     nodes = 40
-    settings = (f"rival.layers={layers}", f"rival.order={order}", "rival.hidden=8")
+    settings = (f"baseline.layers={layers}", f"baseline.order={order}", "baseline.hidden=8")
     model, inputs = made(name, *settings, nodes=nodes), some_inputs(batch=1, nodes=nodes)
     changed = inputs.past.clone()
     changed[:, :, 0, :CHANNELS] += 1.0
-    moved = rolled(model, Inputs(changed, inputs.clock, CHANNELS)) - rolled(model, inputs)
+    moved = rolled(model, Inputs(changed, inputs.time_spec, CHANNELS)) - rolled(model, inputs)
     one_edge = np.eye(nodes) + adjacency(model.nodes, NEIGHBOURS).toarray()
     near = np.linalg.matrix_power(one_edge, layers * (order - 1))[0] > 0
     assert 1 <= near.sum() < nodes
@@ -275,8 +275,10 @@ def test_order_is_how_far_a_block_sees(name: str, layers: int, order: int) -> No
 def test_labels_are_never_used(name: str) -> None:
     model, inputs = made(name), some_inputs()
     target = torch.full((2, HORIZON, NODES, CHANNELS), 9.0).double()
-    lesson = Lesson(target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON))
-    assert torch.equal(rolled(model, inputs, lesson), rolled(model, inputs))
+    supervision = Supervision(
+        target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON)
+    )
+    assert torch.equal(rolled(model, inputs, supervision), rolled(model, inputs))
 
 
 def test_weights_that_belong_to_nodes_bind_a_rival_to_them() -> None:
@@ -286,9 +288,9 @@ def test_weights_that_belong_to_nodes_bind_a_rival_to_them() -> None:
         assert model.inductive is not bound
         if bound:
             with pytest.raises(UsageError, match=f"{name.upper()} has weights for each of its 9"):
-                model.scene(others)
+                model.graphs(others)
         else:
-            model.scene(others)
+            model.graphs(others)
 
 
 # Parameters, and training.
@@ -296,17 +298,17 @@ def test_weights_that_belong_to_nodes_bind_a_rival_to_them() -> None:
 
 def parameters(name: str, *settings: str) -> int:
     config = load_config(settings=(f"model={name}", *settings))
-    clock = Clock(step=10**9, past=12, horizon=12, calendar=False)
-    model = build_model(config, clock, 1, small_points("sphere", 2048))
+    time_spec = TimeSpec(step=10**9, past=12, horizon=12, calendar=False)
+    model = build_model(config, time_spec, 1, small_points("sphere", 2048))
     return sum(p.numel() for p in model.parameters())
 
 
 def test_sizes_are_those_of_the_paper_s_harness() -> None:
     """There K = 1, and a stride of 6 left the readout 2 steps of 12; here it has all of them."""
     steps = (12 - 2) * 64 * 12
-    assert parameters("stgcn", "rival.order=1") == 50_980
-    assert parameters("mstgcn", "rival.order=1") == 76_684 + steps
-    assert parameters("astgcn", "rival.order=1") == 8_407_302 + steps
+    assert parameters("stgcn", "baseline.order=1") == 50_980
+    assert parameters("mstgcn", "baseline.order=1") == 76_684 + steps
+    assert parameters("astgcn", "baseline.order=1") == 8_407_302 + steps
 
 
 def test_a_fair_rival_has_two_more_terms() -> None:
@@ -314,26 +316,26 @@ def test_a_fair_rival_has_two_more_terms() -> None:
     assert parameters("stgcn") == 50_980 + 2 * 128 * 128
     assert parameters("mstgcn") == 76_684 + steps + 2 * 64 * (1 + 3 * 64)
     assert parameters("astgcn") == 8_407_302 + steps + 2 * 64
-    paper = parameters("stgcn", "rival.layers=2", "rival.hidden=64")  # widths of 3
+    paper = parameters("stgcn", "baseline.layers=2", "baseline.hidden=64")  # widths of 3
     gates = sum(3 * (3 * i * o + o) for i, o in ((1, 64), (64, 64), (64, 64), (64, 12)))
     assert paper == gates + 2 * (3 * 64 * 64 + 64) + 2 * 2 * 2048
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_untrained_rival_on_a_base_is_the_base(name: str) -> None:
-    case = Case.of(small_field(), f"model={name}", "rival.base=ridge")
+    case = Case.of(small_field(), f"model={name}", "baseline.base=ridge")
     model, batch = case.run.model.eval(), case.windows.inputs(np.arange(3))
     assert isinstance(model, GridForecaster) and model.base is not None
-    scene = model.scene(case.nodes)
+    graphs = model.graphs(case.nodes)
     with torch.no_grad():
-        forecast = model(batch, scene).forecast
-        torch.testing.assert_close(forecast, model.base(batch, scene.links.stencil))
+        forecast = model(batch, graphs).forecast
+        torch.testing.assert_close(forecast, model.base(batch, graphs.links.stencil))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_trains_to_the_same_bits(name: str) -> None:
     def trained(seed: int) -> dict[str, Tensor]:
-        settings = (f"model={name}", "rival.hidden=8", f"train.seed={seed}", "train.epochs=1")
+        settings = (f"model={name}", "baseline.hidden=8", f"train.seed={seed}", "train.epochs=1")
         run, _ = fit_run(small_task(small_field(), *settings), None, False, lambda progress: None)
         return run.model.state_dict()
 

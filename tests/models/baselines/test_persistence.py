@@ -1,4 +1,4 @@
-"""The floors: daily persistence and climatology are what their names say, whatever is missing."""
+"""The references: daily persistence and climatology are what their names say, whatever is missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from helpers.contracts import BATTERY, HOUR, START, Case, ask, small_field, small_points, small_task
 
 from stonet.config import load_config
+from stonet.data.batch import Batch, make_batch
 from stonet.data.durations import DAY
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
-from stonet.data.time_spec import Clock
-from stonet.data.windows import Batch, Windows, cut, make_batch
+from stonet.data.time_spec import TimeSpec
+from stonet.data.windows import Windows, cut
 from stonet.errors import UsageError
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate
@@ -24,11 +25,11 @@ from stonet.models.baselines import climatology
 from stonet.models.baselines.climatology import Climatology
 from stonet.models.baselines.persistence import Daily, persistence
 from stonet.models.forecaster import Forecaster
-from stonet.training.trained_model import Run
+from stonet.training.trained_model import TrainedModel
 
 CONFIG = load_config()
 POINTS = small_points("sphere", 9)
-CLOCK = Clock(HOUR, past=24, horizon=30, calendar=True)
+CLOCK = TimeSpec(HOUR, past=24, horizon=30, calendar=True)
 CASES = {
     "climatology": [("plane", 1), ("sphere", 2)],
     "daily": [("sphere", 2)],  # a day has hours only where there are dates
@@ -51,24 +52,26 @@ def test_the_floors_keep_the_promises(truth, case) -> None:
 def batch_of(
     frames: np.ndarray,
     leads: list[float],
-    clock: Clock = CLOCK,
+    time_spec: TimeSpec = CLOCK,
     seen: np.ndarray | None = None,
 ) -> Batch:
     """One window (past, node, channel), asked at these leads in steps."""
     values = torch.from_numpy(frames)
     observed = torch.ones_like(values, dtype=torch.bool) if seen is None else torch.tensor(seen)
-    times = START + clock.step * np.arange(len(frames))
-    ask_at = times[-1] + np.rint(clock.step * np.array(leads)).astype(np.int64)
+    times = START + time_spec.step * np.arange(len(frames))
+    ask_at = times[-1] + np.rint(time_spec.step * np.array(leads)).astype(np.int64)
     past = np.arange(len(frames))[None]
-    return make_batch(lambda i: (values[i], observed[i]), times, past, ask_at[None], clock, False)
+    return make_batch(
+        lambda i: (values[i], observed[i]), times, past, ask_at[None], time_spec, False
+    )
 
 
-def random_past(clock: Clock = CLOCK, nodes: int = len(POINTS)) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(clock.past, nodes, 2))
+def random_past(time_spec: TimeSpec = CLOCK, nodes: int = len(POINTS)) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(time_spec.past, nodes, 2))
 
 
-def daily(clock: Clock = CLOCK) -> Daily:
-    return Daily(CONFIG, clock, 2, POINTS).double()
+def daily(time_spec: TimeSpec = CLOCK) -> Daily:
+    return Daily(CONFIG, time_spec, 2, POINTS).double()
 
 
 def answer(model: Forecaster, batch: Batch, nodes: Points = POINTS, queries=None) -> np.ndarray:
@@ -80,20 +83,22 @@ def answer(model: Forecaster, batch: Batch, nodes: Points = POINTS, queries=None
 
 @pytest.mark.parametrize("past", [24, 31])
 def test_daily_persistence_repeats_the_newest_day(past: int) -> None:
-    clock = replace(CLOCK, past=past)
-    frames, leads = random_past(clock), list(range(1, 55))
+    time_spec = replace(CLOCK, past=past)
+    frames, leads = random_past(time_spec), list(range(1, 55))
     expected = np.stack([frames[past - 24 :][(lead - 1) % 24] for lead in leads])
-    np.testing.assert_array_equal(answer(daily(clock), batch_of(frames, leads, clock)), expected)
+    np.testing.assert_array_equal(
+        answer(daily(time_spec), batch_of(frames, leads, time_spec)), expected
+    )
 
 
 @pytest.mark.parametrize("step", [HOUR, HOUR // 6, 7 * HOUR // 5])
 def test_daily_persistence_finds_the_time_of_day_at_any_lead(step: int) -> None:
     """Exact for a value that rises through the day: it is linear between observed times."""
-    clock = Clock(step, past=-(-DAY // step) + 1, horizon=3, calendar=True)
-    rising = np.arange(1.0 - clock.past, 1) * step / HOUR  # hours since the issue time
+    time_spec = TimeSpec(step, past=-(-DAY // step) + 1, horizon=3, calendar=True)
+    rising = np.arange(1.0 - time_spec.past, 1) * step / HOUR  # hours since the issue time
     frames = np.tile(rising[:, None, None], (1, len(POINTS), 2))
     hours = np.array([0.1, 1.0, 5.25, 23.9, 24.0, 24.7, 49.5])
-    found = answer(daily(clock), batch_of(frames, (hours * HOUR / step).tolist(), clock))
+    found = answer(daily(time_spec), batch_of(frames, (hours * HOUR / step).tolist(), time_spec))
     expected = hours - 24 * np.ceil(hours / 24 - 1e-9)
     np.testing.assert_allclose(found[:, 3, 0], expected, atol=1e-4)
 
@@ -126,7 +131,7 @@ def test_a_point_without_a_past_takes_its_neighbours_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clock", "message"),
+    ("time_spec", "message"),
     [
         (replace(CLOCK, past=23), r"data.past of at least a day, 24 steps; it is 23"),
         (replace(CLOCK, step=HOUR // 6, past=24), r"at least a day, 144 steps; it is 24"),
@@ -134,9 +139,9 @@ def test_a_point_without_a_past_takes_its_neighbours_mean() -> None:
         (replace(CLOCK, step=DAY), r"needs dates and a step of at most 6 h"),
     ],
 )
-def test_daily_persistence_without_a_day_is_refused(clock: Clock, message: str) -> None:
+def test_daily_persistence_without_a_day_is_refused(time_spec: TimeSpec, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        daily(clock)
+        daily(time_spec)
 
 
 # Climatology.
@@ -148,14 +153,14 @@ def field_of(values: np.ndarray, step: int = HOUR, calendar: bool = True) -> Fie
     return Field(values.astype(np.float32), times, POINTS, names, calendar=calendar)
 
 
-def windows_of(field: Field, clock: Clock = CLOCK) -> Windows:
+def windows_of(field: Field, time_spec: TimeSpec = CLOCK) -> Windows:
     scaler = Scaler.identity(len(field.channels))
-    return cut((field,), scaler, replace(clock, calendar=field.calendar, step=field.step))
+    return cut((field,), scaler, replace(time_spec, calendar=field.calendar, step=field.step))
 
 
 def fitted(windows: Windows) -> Climatology:
     first = windows.fields[0]
-    model = Climatology(CONFIG, windows.clock, len(first.channels), first.points)
+    model = Climatology(CONFIG, windows.time_spec, len(first.channels), first.points)
     model.fit_closed_form(windows, windows, first.points)
     return model.double()
 
@@ -189,7 +194,7 @@ def test_climatology_without_hours_is_the_overall_mean() -> None:
     expected = np.nanmean(values.astype(np.float64), 0)
     for field in (field_of(values, calendar=False), field_of(values, DAY)):
         model = fitted(windows_of(field))
-        batch = batch_of(random_past(), [1, 7.3], windows_of(field).clock)
+        batch = batch_of(random_past(), [1, 7.3], windows_of(field).time_spec)
         found = answer(model, batch)
         np.testing.assert_allclose(found, np.stack([expected] * 2), atol=1e-12)
 
@@ -231,7 +236,7 @@ def test_a_point_or_channel_that_observed_nothing_is_told_by_others() -> None:
 
 def test_labels_that_were_not_given_do_not_count() -> None:
     """Windows side by side, one label each: all other targets may be anything."""
-    clock = Clock(HOUR, past=4, horizon=4, calendar=False)
+    time_spec = TimeSpec(HOUR, past=4, horizon=4, calendar=False)
     values = gappy(80)
     labels = np.zeros((10, 4), bool)
     labels[:, 1] = True
@@ -240,7 +245,7 @@ def test_labels_that_were_not_given_do_not_count() -> None:
     models = []
     for filling in (0.0, 1e3):
         field = field_of(np.where(kept[:, None, None], values, filling), calendar=False)
-        windows = cut((field,), Scaler.identity(2), clock, stride=8)
+        windows = cut((field,), Scaler.identity(2), time_spec, stride=8)
         models.append(fitted(replace(windows, labels=labels)))
     expected = np.nanmean(values[kept].astype(np.float64), 0)
     for model in models:
@@ -251,7 +256,7 @@ def test_they_beat_persistence_where_the_day_repeats_itself() -> None:
     hours = np.arange(330)
     values = 5 * np.sin(2 * np.pi * hours / 24)[:, None, None] + np.arange(9)[:, None]
     task = small_task(field_of(values), "data.past=24", "model=linear")
-    records = evaluate(Run.untrained(task), task)
+    records = evaluate(TrainedModel.untrained(task), task)
     maes = {
         name: find(records, model=name, points="seen", channel="u0", lead="all", metric="mae")
         for name in ("persistence", "daily", "climatology")

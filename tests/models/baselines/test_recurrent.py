@@ -1,4 +1,4 @@
-"""Recurrent rivals: each cell against its formula in dense loops, and how labels are shown."""
+"""Recurrent baselines: each cell against its formula in dense loops, and how labels are shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from helpers.contracts import small_points, stirred
 from torch import Tensor, nn
 
 from stonet.config import load_config
-from stonet.data.time_spec import Clock
+from stonet.data.time_spec import TimeSpec
 from stonet.models.baselines.base import Inputs
 from stonet.models.baselines.graph_filters import adjacency
 from stonet.models.baselines.recurrent import Cell, Recurrent, Stack, label_chance
-from stonet.models.forecaster import Lesson
+from stonet.models.forecaster import Supervision
 from stonet.models.registry import build_model
 
 NODES, NEIGHBOURS, HIDDEN, CHANNELS, EXTRA = 9, 4, 3, 2, 4
@@ -27,11 +27,11 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 
 
 def made(name: str, *settings: str) -> Recurrent:
-    """A small rival in float64, no parameter at rest, with a calendar."""
-    small = (f"rival.neighbours={NEIGHBOURS}", f"rival.hidden={HIDDEN}")
+    """A small baseline in float64, no parameter at rest, with a calendar."""
+    small = (f"baseline.neighbours={NEIGHBOURS}", f"baseline.hidden={HIDDEN}")
     config = load_config(settings=(f"model={name}", *small, *settings))
-    clock = Clock(step=3600 * 10**9, past=3, horizon=4, calendar=True)
-    model = build_model(config, clock, CHANNELS, small_points("plane", NODES))
+    time_spec = TimeSpec(step=3600 * 10**9, past=3, horizon=4, calendar=True)
+    model = build_model(config, time_spec, CHANNELS, small_points("plane", NODES))
     assert isinstance(model, Recurrent)
     return stirred(model.double())
 
@@ -39,13 +39,13 @@ def made(name: str, *settings: str) -> Recurrent:
 def some_inputs(batch: int = 2) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     shapes = (batch, 3, NODES, CHANNELS + EXTRA), (batch, 4, EXTRA)
-    past, clock = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
-    return Inputs(past, clock, CHANNELS)
+    past, time_spec = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(past, time_spec, CHANNELS)
 
 
-def rolled(model: Recurrent, inputs: Inputs, lesson: Lesson | None = None) -> Tensor:
+def rolled(model: Recurrent, inputs: Inputs, supervision: Supervision | None = None) -> Tensor:
     with torch.no_grad():
-        return model.roll(inputs, model.operators(model.nodes), lesson)
+        return model.roll(inputs, model.operators(model.nodes), supervision)
 
 
 # Slow and literal: one sample, dense matrices, one gate and one term at a time.
@@ -126,8 +126,8 @@ def literal(model: Recurrent, inputs: Inputs, name: str, labels: Tensor | None =
             for layer, step in enumerate(encoder):
                 x = states[layer] = step(x, states[layer])
         value, sample = torch.zeros(NODES, CHANNELS, dtype=torch.float64), []
-        for lead, clock in enumerate(inputs.clock[b]):
-            x = torch.cat([value, clock.expand(NODES, -1)], dim=1)
+        for lead, time_spec in enumerate(inputs.time_spec[b]):
+            x = torch.cat([value, time_spec.expand(NODES, -1)], dim=1)
             for layer, step in enumerate(decoder):
                 x = states[layer] = step(x, states[layer])
             sample.append(x @ model.readout.weight.T + model.readout.bias)
@@ -149,8 +149,8 @@ def test_a_rival_is_its_formula(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_shown_every_label_a_rival_is_its_formula_too(name: str) -> None:
     model, inputs = made(name), some_inputs()
-    lesson = a_lesson(coins=0.0)
-    same(rolled(model, inputs, lesson), literal(model, inputs, name, lesson.target))
+    supervision = a_lesson(teacher_forcing_draws=0.0)
+    same(rolled(model, inputs, supervision), literal(model, inputs, name, supervision.target))
 
 
 # Known layers of others.
@@ -220,8 +220,8 @@ def gru_of(cells: nn.ModuleList, operators: Any, name: str) -> nn.GRU:
 @pytest.mark.parametrize("name", NAMES)
 def test_without_edges_a_rival_is_a_gru_at_every_point(name: str) -> None:
     """torch gates V h, the papers gate h: where V is diagonal that is the same."""
-    two_terms = () if name == "tgcn" else ("rival.order=2",)
-    model = made(name, "rival.neighbours=1", *two_terms)
+    two_terms = () if name == "tgcn" else ("baseline.order=2",)
+    model = made(name, "baseline.neighbours=1", *two_terms)
     with torch.no_grad():
         for cell in model.encoder:
             own = cell.renew.weight[:, :HIDDEN]
@@ -242,15 +242,15 @@ def test_without_edges_a_rival_is_a_gru_at_every_point(name: str) -> None:
 
 def parameters(name: str, *settings: str) -> int:
     config = load_config(settings=(f"model={name}", *settings))
-    clock = Clock(step=10**9, past=12, horizon=12, calendar=False)
-    model = build_model(config, clock, 1, small_points("sphere", 2048))
+    time_spec = TimeSpec(step=10**9, past=12, horizon=12, calendar=False)
+    model = build_model(config, time_spec, 1, small_points("sphere", 2048))
     return sum(p.numel() for p in model.parameters())
 
 
 def test_sizes_are_those_of_the_paper_s_harness() -> None:
     """There encoder and decoder share cells, and K = 1; DCRNN has two matrices for k = 0."""
-    legacy = ("rival.legacy=true", "rival.order=1")
-    assert parameters("tgcn", "rival.legacy=true") == 247_809
+    legacy = ("baseline.legacy=true", "baseline.order=1")
+    assert parameters("tgcn", "baseline.legacy=true") == 247_809
     assert parameters("gcgru", *legacy) == 37_889
     assert parameters("dcrnn", *legacy) + 3 * 64 * (65 + 128) == 74_561
 
@@ -262,17 +262,23 @@ def test_two_stacks_and_three_terms_are_what_a_fair_rival_has_more() -> None:
     assert parameters("gcgru") == 2 * (37_889 - readout + more) + readout
     more = 4 * 3 * 64 * (65 + 128)  # in both directions
     assert parameters("dcrnn") == 2 * (37_505 - readout + more) + readout
-    assert parameters("dcrnn", "rival.hidden=5", "rival.layers=1") == 2 * (15 * 30 + 15) + 6
+    assert parameters("dcrnn", "baseline.hidden=5", "baseline.layers=1") == 2 * (15 * 30 + 15) + 6
 
 
 # Lessons.
 
 
-def a_lesson(coins: float | list[float], progress: float = 0.0, seed: int = 1) -> Lesson:
+def a_lesson(
+    teacher_forcing_draws: float | list[float], progress: float = 0.0, seed: int = 1
+) -> Supervision:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randn(2, 4, NODES, CHANNELS, generator=generator, dtype=torch.float64)
-    drawn = torch.tensor(coins if isinstance(coins, list) else [coins] * 4)
-    return Lesson(target, torch.ones_like(target, dtype=torch.bool), progress, drawn)
+    drawn = torch.tensor(
+        teacher_forcing_draws
+        if isinstance(teacher_forcing_draws, list)
+        else [teacher_forcing_draws] * 4
+    )
+    return Supervision(target, torch.ones_like(target, dtype=torch.bool), progress, drawn)
 
 
 def test_labels_are_shown_less_and_less_within_the_training() -> None:
@@ -286,42 +292,50 @@ def test_labels_are_shown_less_and_less_within_the_training() -> None:
 def test_without_a_chance_labels_have_no_influence(name: str) -> None:
     model, inputs = made(name), some_inputs()
     alone = rolled(model, inputs)
-    assert torch.equal(rolled(model, inputs, a_lesson(coins=1.0)), alone)
-    assert torch.equal(rolled(model, inputs, a_lesson(coins=0.5, progress=0.6)), alone)
-    assert not torch.equal(rolled(model, inputs, a_lesson(coins=0.5, progress=0.2)), alone)
+    assert torch.equal(rolled(model, inputs, a_lesson(teacher_forcing_draws=1.0)), alone)
+    assert torch.equal(
+        rolled(model, inputs, a_lesson(teacher_forcing_draws=0.5, progress=0.6)), alone
+    )
+    assert not torch.equal(
+        rolled(model, inputs, a_lesson(teacher_forcing_draws=0.5, progress=0.2)), alone
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_label_is_seen_only_after_its_lead(name: str) -> None:
-    model, inputs, lesson = made(name), some_inputs(), a_lesson(coins=0.0)
-    before = rolled(model, inputs, lesson)
+    model, inputs, supervision = made(name), some_inputs(), a_lesson(teacher_forcing_draws=0.0)
+    before = rolled(model, inputs, supervision)
     for lead in range(4):
-        target = lesson.target.clone()
+        target = supervision.target.clone()
         target[:, lead] += 1.0
-        after = rolled(model, inputs, replace(lesson, target=target))
+        after = rolled(model, inputs, replace(supervision, target=target))
         changed = (after != before).flatten(2).any(-1).any(0)
         assert changed.tolist() == [later > lead for later in range(4)]
 
 
 def test_each_coin_decides_over_one_label() -> None:
     """Heads at the second lead only: leads 1 and 2 are its own, then that label is known."""
-    model, inputs, lesson = made("gcgru"), some_inputs(), a_lesson(coins=[1.0, 0.0, 1.0, 1.0])
-    mixed, alone = rolled(model, inputs, lesson), rolled(model, inputs)
+    model, inputs, supervision = (
+        made("gcgru"),
+        some_inputs(),
+        a_lesson(teacher_forcing_draws=[1.0, 0.0, 1.0, 1.0]),
+    )
+    mixed, alone = rolled(model, inputs, supervision), rolled(model, inputs)
     assert torch.equal(mixed[:, :2], alone[:, :2])
     assert not torch.isclose(mixed[:, 2:], alone[:, 2:]).all()
-    target = lesson.target.clone()
+    target = supervision.target.clone()
     target[:, [0, 2, 3]] = 99.0
-    assert torch.equal(rolled(model, inputs, replace(lesson, target=target)), mixed)
+    assert torch.equal(rolled(model, inputs, replace(supervision, target=target)), mixed)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_what_the_decoder_says_itself(name: str) -> None:
-    model, inputs, lesson = made(name), some_inputs(), a_lesson(coins=0.0)
+    model, inputs, supervision = made(name), some_inputs(), a_lesson(teacher_forcing_draws=0.0)
     alone = rolled(model, inputs)
-    same(rolled(model, inputs, replace(lesson, target=alone)), alone)
-    none = torch.zeros_like(lesson.mask)
-    assert torch.equal(rolled(model, inputs, replace(lesson, mask=none)), alone)
-    some = torch.rand(lesson.mask.shape, generator=torch.Generator().manual_seed(2)) < 0.5
-    partly = rolled(model, inputs, replace(lesson, mask=some))
-    filled = torch.where(some, lesson.target, partly)
-    same(rolled(model, inputs, replace(lesson, target=filled)), partly)
+    same(rolled(model, inputs, replace(supervision, target=alone)), alone)
+    none = torch.zeros_like(supervision.mask)
+    assert torch.equal(rolled(model, inputs, replace(supervision, mask=none)), alone)
+    some = torch.rand(supervision.mask.shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    partly = rolled(model, inputs, replace(supervision, mask=some))
+    filled = torch.where(some, supervision.target, partly)
+    same(rolled(model, inputs, replace(supervision, target=filled)), partly)

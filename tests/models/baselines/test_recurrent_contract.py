@@ -11,14 +11,14 @@ from helpers.contracts import BATTERY, Case, small_field, small_task
 from stonet.estimator import fit_run
 
 PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
-SMALL = "rival.hidden=16"
+SMALL = "baseline.hidden=16"
 VARIANTS: dict[str, tuple[str, ...]] = {
     "dcrnn": (SMALL,),
     "gcgru": (SMALL,),
     "tgcn": (),  # as large as it is by default
-    "dcrnn on a base": ("rival.base=persistence", "rival.hidden=8"),
-    "gcgru of one layer and term": ("rival.layers=1", "rival.order=1"),
-    "tgcn legacy": ("rival.legacy=true", SMALL),
+    "dcrnn on a base": ("baseline.base=persistence", "baseline.hidden=8"),
+    "gcgru of one layer and term": ("baseline.layers=1", "baseline.order=1"),
+    "tgcn legacy": ("baseline.legacy=true", SMALL),
 }
 
 
@@ -42,7 +42,7 @@ def test_their_variants_keep_them_too(truth, variant: str) -> None:
 
 
 def test_training_is_the_same_to_the_last_bit() -> None:
-    settings = "model=dcrnn", "rival.hidden=4", "train.epochs=1", "train.steps=3"
+    settings = "model=dcrnn", "baseline.hidden=4", "train.epochs=1", "train.steps=3"
     one, again = (
         fit_run(small_task(small_field(nodes=8), *settings), None, False, lambda _: None)
         for _ in range(2)

@@ -1,0 +1,193 @@
+"""Batch: some windows as tensors, ready for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from stonet.data.solar_position import sun_direction
+from stonet.data.time_spec import TimeSpec
+from stonet.system.devices import sent
+
+Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
+NEAR = 1e-3  # of a step: what counts as a whole one
+
+
+@dataclass(frozen=True)
+class MissingPattern:
+    """Which nodes have no value at all in a window: what decides how their gaps are dealt with."""
+
+    some: bool  # there are such nodes
+    gaps: bool  # others lack some of their values only
+    same_channels: bool  # they are silent in all channels or in none
+    same_windows: tuple[bool, ...]  # they are the same in every window, for each channel
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows ready for a model: normalised values, times in steps from the issue time.
+
+    A window's inputs are `frames[past]`: a frame that several windows see is there once. Where all
+    windows have the same times, `lag` and `lead` have one row for all.
+
+    What decides which way a computation goes is looked up in the host's memory (`on_host`): nobody
+    waits for a GPU to tell. A batch that was changed on a GPU has no such copy any more.
+    """
+
+    frames: Float[Tensor, "frame node channel"]  # 0 where missing
+    observed: Bool[Tensor, "frame node channel"] | None  # None: every value was observed
+    frame_time: Float[Tensor, "frame feature"]
+    past: Int[Tensor, "batch past"]
+    lag: Float[Tensor, "rows past"]  # of the inputs, in steps; 0 is the issue time
+    lead: Float[Tensor, "rows future"]  # of the targets, in steps
+    future_time: Float[Tensor, "batch future calendar"]
+    issue_time: Float[Tensor, "batch calendar"]
+    hour: Int[Tensor, " batch"]  # of the day, at the issue time
+    sun: Float[Tensor, "batch knot 3"] | None = None  # at whole steps around the issue time
+    host: Batch | None = None  # the same in the host's memory; None: this one is there
+
+    def to(self, device: torch.device) -> Batch:
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {k: sent(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
+        if device.type == "cpu":
+            return replace(self, **moved, host=None)
+        assert self.missing_pattern is not None  # found here, by the thread that feeds
+        return replace(self, **moved, host=self.on_host)
+
+    @property
+    def on_host(self) -> Batch:
+        """The same in the host's memory."""
+        return self if self.host is None else self.host
+
+    @cached_property
+    def known(self) -> Bool[Tensor, "batch node channel"]:
+        """Whether a node has any value in a window, by channel."""
+        return self.seen[self.past].any(1)
+
+    def odd(self, past: int) -> Bool[Tensor, " rows"]:
+        """Which windows have other inputs than so many, a step apart; told in the host's memory."""
+        lag = self.on_host.lag
+        steps = torch.arange(1 - past, 1) if lag.shape[1] == past else torch.tensor(torch.inf)
+        return ((lag - steps).abs() >= NEAR).any(1)
+
+    def regular(self, past: int) -> bool:
+        """Whether all windows have so many inputs, a step apart."""
+        return not bool(self.odd(past).any())
+
+    def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
+        """The share of a node's whole steps to be filled, if it has any value; None: none."""
+        if self.regular(past) and not self.missing_pattern.gaps:
+            return None
+        whole = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
+        there = (self.seen[self.past] & whole[:, :, None, None]).sum(1)
+        return ((past - there) * self.known).to(self.frames.dtype).mean(-1) / past
+
+    @property
+    def late(self) -> Bool[Tensor, "batch node"]:
+        """Whether a node lacks its newest values, in all the channels in which it has others."""
+        last = self.seen[self.past[:, -1]]
+        return ~last.any(-1) & self.known.any(-1)
+
+    @cached_property
+    def missing_pattern(self) -> MissingPattern:
+        """Who has none, decided in the host's memory."""
+        if self.host is not None:
+            return self.host.missing_pattern
+        if self.observed is None:
+            return MissingPattern(False, False, True, (True,) * self.frames.shape[2])
+        known = self.known
+        return MissingPattern(
+            some=not bool(known.all()),
+            gaps=bool((self.observed[self.past] != known[:, None]).any()),
+            same_channels=bool((known == known[..., :1]).all()),
+            same_windows=tuple((known == known[:1]).flatten(0, 1).all(0).tolist()),
+        )
+
+    @property
+    def seen(self) -> Bool[Tensor, "frame node channel"]:
+        """`observed`, never None."""
+        everything = torch.ones_like(self.frames, dtype=torch.bool)
+        return everything if self.observed is None else self.observed
+
+    def newest(self, count: int) -> Batch:
+        """The same with so many of each window's inputs, the latest ones; the rest is gone."""
+        if count >= self.past.shape[1]:
+            return self
+        there = self.frames.device
+        found = torch.unique(self.on_host.past[:, -count:], return_inverse=True)
+        used, position = (sent(part, there) for part in found)
+        return replace(
+            self,
+            frames=self.frames[used],
+            observed=None if self.observed is None else self.observed[used],
+            frame_time=self.frame_time[used],
+            past=position,
+            lag=self.lag[:, -count:],
+            host=None,
+        )
+
+    def recent(self, count: int) -> Batch:
+        """As `newest`, with all the frames, so that nothing has to be copied."""
+        return replace(
+            self,
+            past=self.past[:, -count:],
+            lag=self.lag[:, -count:],
+            host=None if self.host is None else self.host.recent(count),
+        )
+
+    @property
+    def present(self) -> Bool[Tensor, "frame node"] | None:
+        """Whether a node has any value in a frame; None: all have."""
+        return None if self.observed is None else self.observed.any(-1)
+
+
+def hide_values(batch: Batch, share: float, seed: int) -> Batch:
+    """The batch with so many of its nodes' values missing, here and there."""
+    shape = batch.frames.shape[:2]
+    kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= share
+    seen = batch.seen & kept[..., None]
+    return replace(batch, frames=batch.frames * seen, observed=seen)
+
+
+def make_batch(
+    frames: Callable[[Int64[np.ndarray, " frame"]], Values],
+    times: Int64[np.ndarray, " time"],
+    past: Int64[np.ndarray, "batch past"],
+    ask: Int64[np.ndarray, "batch future"],
+    time_spec: TimeSpec,
+    window_time: bool,
+) -> Batch:
+    """The batch of windows that see the frames `past` and are asked for the times `ask`."""
+    issue = times[past[:, -1]]
+    lag, lead = time_spec.steps(times[past] - issue[:, None]), time_spec.steps(ask - issue[:, None])
+    if window_time:
+        used, position = past.ravel(), np.arange(past.size).reshape(past.shape)
+    else:
+        used, position = np.unique(past, return_inverse=True)
+        position = position.reshape(past.shape)
+    features = [time_spec.calendar_features(times[used])]
+    if window_time:
+        features.append(lag.reshape(-1, 1) / time_spec.horizon)
+    if (lag == lag[:1]).all() and (lead == lead[:1]).all():
+        lag, lead = lag[:1], lead[:1]
+    values, seen = frames(used)
+    return Batch(
+        frames=values,
+        observed=None if bool(seen.all()) else seen,
+        frame_time=torch.from_numpy(np.concatenate(features, axis=-1)),
+        past=torch.from_numpy(position),
+        lag=torch.from_numpy(lag),
+        lead=torch.from_numpy(lead),
+        future_time=torch.from_numpy(time_spec.calendar_features(ask)),
+        issue_time=torch.from_numpy(time_spec.calendar_features(issue)),
+        hour=torch.from_numpy(time_spec.hour(issue)),
+        sun=torch.from_numpy(sun_direction(issue[:, None] + time_spec.around))
+        if time_spec.sunny
+        else None,
+    )
