@@ -32,7 +32,7 @@ def real(data, monkeypatch):
 
     def open_real(name, **options):
         card = DATASETS[name].card
-        monkeypatch.setenv("STONET_DATA", str(data(card.place).parent))
+        monkeypatch.setenv("STONET_DATA", str(data(card.folder_name).parent))
         return open_dataset(name, **options)
 
     return open_real

@@ -20,7 +20,7 @@ from stonet.datasets.wave import (
     propagate,
     simulate,
     wave,
-    whole_wave,
+    wave_on_grid,
 )
 from stonet.errors import DataError, UsageError
 
@@ -242,12 +242,12 @@ def test_episodes_share_a_clock_without_calendar(data):
 
 
 def test_the_whole_field_holds_the_data_set(data):
-    whole = whole_wave(17)
+    whole = wave_on_grid(17)
     index = np.array([int(name[1:]) for name in data.points.names])
     part = whole.take(index)
     assert part.points == data.points
     np.testing.assert_array_equal(part.values, data.episodes[17].values)
-    fine = whole_wave(17, frames=20, substeps=4)
+    fine = wave_on_grid(17, frames=20, substeps=4)
     assert fine.step == 250_000 and fine.times[-1] == 19_000_000
     np.testing.assert_allclose(fine.values[::4], whole.values[:20], atol=1e-3)
 
@@ -271,11 +271,11 @@ def test_impossible_data_sets_are_refused(wrong, says):
 
 def test_impossible_sequences_and_substeps_are_refused():
     with pytest.raises(DataError, match="sequence numbers from 0"):
-        whole_wave(-1)
+        wave_on_grid(-1)
     with pytest.raises(DataError, match="one substep"):
-        whole_wave(0, substeps=0)
+        wave_on_grid(0, substeps=0)
     with pytest.raises(DataError, match="3 substeps do not divide"):
-        whole_wave(0, substeps=3)
+        wave_on_grid(0, substeps=3)
 
 
 def test_data_sets_are_opened_by_name(data):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stonet.io.moments import moment, parse_date
 
 from stonet.errors import UsageError
-from stonet.io.moments import moment, parse_date
 
 FORMS = ["%Y-%m", "%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 

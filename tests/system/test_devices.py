@@ -18,7 +18,7 @@ from stonet.cli.options import load_run
 from stonet.errors import StonetError, UsageError
 from stonet.models.residual_mlp import Augmentation
 from stonet.models.stonet import STONetwork
-from stonet.system.devices import backend_for, pick_device, sent
+from stonet.system.devices import backend_for, pick_device, to_device
 from stonet.training import trainer as training
 from stonet.training.batches import prefetch
 from stonet.training.loss import error_sums, masked_loss
@@ -106,7 +106,7 @@ def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
     assert backend_for(pick_device("auto")) == "nccl"
     assert pick_device("cpu") == torch.device("cpu") and backend_for(pick_device("cpu")) == "gloo"
     value = torch.ones(3)
-    assert sent(value, torch.device("cpu")) is value
+    assert to_device(value, torch.device("cpu")) is value
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     with pytest.raises(UsageError, match=r"4 processes would share 2 GPU.*train\.device=cpu"):
         pick_device("auto")
