@@ -1,6 +1,6 @@
 """One Field from the sources of one or many files: sorted, joined and checked.
 
-What several files (or rows) say of the same channel, point and time must agree, or
+Values of several files (or rows) for the same channel, point and time must agree, or
 `read.duplicates` decides.
 """
 
@@ -90,7 +90,7 @@ def _check_compatible(parts: Sequence[LazySource]) -> None:
     for part in parts[1:]:
         if part.calendar != parts[0].calendar or part.points.kind != parts[0].points.kind:
             raise DataError(
-                f"'{parts[0].origin}' and '{part.origin}' cannot be joined: one has dates and the "
+                f"'{parts[0].origin}' and '{part.origin}' cannot be merged: one has dates and the "
                 "other has not, or one lies on a sphere and the other on a plane."
             )
 
@@ -183,12 +183,12 @@ def shortest_decimals(single: Float32[np.ndarray, "..."]) -> Float64[np.ndarray,
 
 
 def _same_convention(
-    points: Points, others: Float64[np.ndarray, "place 2"]
+    points: Points, others: Float64[np.ndarray, "point 2"]
 ) -> Float64[np.ndarray, "node 2"]:
     """Coordinates with longitudes up to 360, or negative in the west, as in `others`."""
     lat, lon = points.coordinates.T
     negative, above_180 = (others[:, 1] < 0).any(), (others[:, 1] > 180).any()
-    if points.kind == "sphere" and negative != above_180:  # otherwise it cannot be told
+    if points.kind == "sphere" and negative != above_180:  # otherwise their convention is unclear
         lon = np.where(lon > 180, lon - 360, lon) if negative else np.where(lon < 0, lon + 360, lon)
     return np.stack([lat, lon], axis=1)
 

@@ -59,7 +59,7 @@ def check_unfinished(path: Path) -> None:
 def open_writer(
     path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
 ) -> Iterator[Write]:
-    """A new Zarr store or NetCDF file that is written in pieces; complete or not there at all.
+    """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
     Args:
         path: ends in .zarr or, for one process, in .nc.

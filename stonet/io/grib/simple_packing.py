@@ -153,7 +153,7 @@ def _integers(octets: np.ndarray, bits: int, count: int) -> Float64[np.ndarray, 
     by_bytes = bits % 8 == 0
     base, width = (256.0, bits // 8) if by_bytes else (2.0, bits)
     digits = octets if by_bytes else np.unpackbits(octets, axis=1)
-    for place in range(width):
+    for digit in range(width):
         number *= base
-        number += digits[:, place : count * width : width]
+        number += digits[:, digit : count * width : width]
     return number

@@ -152,16 +152,16 @@ class StationIndex:
 
         codes: np.ndarray
         stations: list[Station]
-        places, positions = self._positions(block)
+        position_codes, positions = self._positions(block)
         if self.columns.station is not None:
             codes, uniques = pd.factorize(block[self.columns.station])
             stations = [_station_name(name) for name in uniques]
             count = len(positions)
-            pairs = np.unique(codes * count + places) if count else np.empty(0, np.int64)
+            pairs = np.unique(codes * count + position_codes) if count else np.empty(0, np.int64)
             for pair in pairs[pairs >= 0]:
                 self._add_position(stations[pair // count], positions[pair % count])
         elif self.columns.coordinates is not None:
-            codes, stations = places, list(positions[:-1])
+            codes, stations = position_codes, list(positions[:-1])
             for position in positions[:-1]:
                 self._add_position(position, position)
         else:

@@ -75,8 +75,8 @@ def _open_long(table: Table, columns: Columns, config: ReadConfig) -> LazySource
     _check_values(table, columns, config)
     rows = read_rows(table, columns, config)
     positions: dict[Station, Position] = {
-        station: _single_position(station, places, table.origin)
-        for station, places in rows.positions.items()
+        station: _single_position(station, given, table.origin)
+        for station, given in rows.positions.items()
     }
     unlocated = [str(station) for station in rows.stations if station not in positions]
     kind, notes = columns.kind, rows.notes
@@ -117,8 +117,8 @@ def _to_frames(
     """
     number = {station: code for code, station in enumerate(rows.stations)}
     positions = {
-        station: place if len(place) > 2 else (*place, float(rows.altitudes[number[station]]))
-        for station, place in positions.items()
+        station: given if len(given) > 2 else (*given, float(rows.altitudes[number[station]]))
+        for station, given in positions.items()
     }
     points, sites = make_points(table, positions, kind)
     nodes = np.full(len(rows.stations), -1, dtype=np.int64)

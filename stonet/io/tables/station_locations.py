@@ -69,15 +69,15 @@ class StationTable:
         return {name: rows for name, rows in matches.items() if rows}
 
     def _position(self, name: str, rows: list[int]) -> Position:
-        places = self.coordinates[rows]
-        if np.ptp(places, axis=0).max() > MAX_SHIFT:
+        positions = self.coordinates[rows]
+        if np.ptp(positions, axis=0).max() > MAX_SHIFT:
+            farthest = positions[np.abs(positions - positions[0]).max(1).argmax()]
             raise DataError(
-                f"'{self.origin}': station '{name}' is at {places[0]} and at "
-                f"{places[np.abs(places - places[0]).max(1).argmax()]}. Give different stations "
-                "different names."
+                f"'{self.origin}': station '{name}' is at {positions[0]} and at {farthest}. Give "
+                "different stations different names."
             )
         altitude = () if self.altitude is None else (float(self.altitude[rows[0]]),)
-        return (*map(float, places[0]), *altitude)
+        return (*map(float, positions[0]), *altitude)
 
 
 def read_station_table(path: str | Path, geometry: Kind | None = None) -> StationTable:

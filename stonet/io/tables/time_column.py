@@ -209,8 +209,8 @@ class TimeColumn:
         wrong = (times == NAT) & column.notna().to_numpy()
         if wrong.any():
             row = int(wrong.argmax())
-            place = f"{self.table.row_label} {column.index[row]}"
-            raise self._not_a_time(f"'{column.iloc[row]}' in {place}")
+            where = f"{self.table.row_label} {column.index[row]}"
+            raise self._not_a_time(f"'{column.iloc[row]}' in {where}")
         self._note_kind(aware, bool((times[times != NAT] % DAY).any()))
         return times, times, np.full(len(times), aware)
 
