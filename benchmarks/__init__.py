@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.harness import Record, Watch
+from benchmarks.harness import Record
 from benchmarks.hindcast import run as measure_hindcast
 from benchmarks.inference import run as measure_inference
 from benchmarks.operator import run as measure_operator
 from benchmarks.scaling import run as measure_scale
 from benchmarks.training import run as measure_training
 from benchmarks.variants import run as measure_variants
+from stonet.system.progress import ProgressCallback
 
-BENCHMARKS: dict[str, Callable[[Watch], list[Record]]] = {
+BENCHMARKS: dict[str, Callable[[ProgressCallback], list[Record]]] = {
     "operator": measure_operator,
     "training": measure_training,
     "inference": measure_inference,

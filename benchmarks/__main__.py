@@ -32,8 +32,9 @@ def bench(
     from benchmarks import BENCHMARKS
     from benchmarks.report import bench_table
     from stonet.cli.console import counting_bar, print_json, print_table, say
-    from stonet.data.cf import replacing
-    from stonet.system.resources import commit, describe
+    from stonet.experiments.provenance import commit
+    from stonet.system.atomic import replacing
+    from stonet.system.resources import describe
 
     result: dict[str, Any] = {"runs": {}, "records": []}
     if out is not None and out.is_file():  # parts that are not measured now stay as they are

@@ -19,11 +19,12 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.data import WEATHER, weather
-from benchmarks.harness import Record, Watch, alternate, empty_record
+from benchmarks.harness import Record, alternate, empty_record
 from benchmarks.training import stepper
 from stonet.config import Config, load_config
 from stonet.linear.local_polynomials import NEAREST, NUM_REGRESSORS
 from stonet.linear.regression import CLOSE, WHITENED
+from stonet.system.progress import ProgressCallback
 
 LEVELS = 9 / 4  # targets of an encoder layer over points: 1 within, 1/2 upwards, 3/4 downwards
 SIZES = (
@@ -69,7 +70,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     return operations, moved
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """Measured and predicted seconds of a step for every size."""
     records, rows = [], []
     for number, (n, settings) in enumerate(SIZES):

@@ -28,7 +28,6 @@ SHORT = 0.1  # seconds that a turn takes at least: short work is done several ti
 SIDE = 1024  # of the matrices whose product is the machine's limit
 Work = Callable[[], object]
 Record = dict[str, Any]
-Watch = Callable[[int, int, str], None]  # done, of how many, what is next
 
 
 def empty_record(bench: str, n: int, d: int | None, threads: int, peer: str) -> Record:

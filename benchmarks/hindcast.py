@@ -17,20 +17,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import WEATHER, globe
-from benchmarks.harness import Record, Watch, empty_record, in_child
+from benchmarks.harness import Record, empty_record, in_child
 from stonet.errors import StonetError
+from stonet.system.progress import ProgressCallback
 
 STATIONS, YEAR, MONTH, PAST = 500, 8760, 720, 12
 SHORT = ("train.epochs=1", "train.steps=20", "train.validation_windows=8")  # it need not be good
 ALIKE = 5  # forecasts that are looked at one by one
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """A year and a month, with the same model."""
     return measure(watch, STATIONS, YEAR, MONTH)
 
 
-def measure(watch: Watch, stations: int, year: int, month: int) -> list[Record]:
+def measure(watch: ProgressCallback, stations: int, year: int, month: int) -> list[Record]:
     """Train for a moment, forecast from every hour of both, compare."""
     with tempfile.TemporaryDirectory(prefix="stonet-hindcast-") as name:
         folder = Path(name)

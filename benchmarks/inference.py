@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import HOUR, globe, weather
-from benchmarks.harness import Record, Watch, Work, alternate, empty_record, in_child
+from benchmarks.harness import Record, Work, alternate, empty_record, in_child
 from stonet.data.geometry import Points
 from stonet.inference.forecast import forecast
 from stonet.inference.session import Session
 from stonet.inference.stream import Stream
+from stonet.system.progress import ProgressCallback
 from stonet.training.trained_model import TrainedModel
 
 BASELINES = ("gcgru", "dcrnn", "stgcn")
@@ -38,7 +39,7 @@ def live(run: TrainedModel) -> Stream:
     return stream
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """Warm calls in turns; the million in a process of its own."""
     watch(0, 3, "one forecast")
     made = {name: live(fitted(SENSORS, f"model={name}")) for name in ("stonet", *BASELINES)}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import Record, Watch, Work, alternate, empty_record, peak_of, product, rate
+from benchmarks.harness import Record, Work, alternate, empty_record, peak_of, product, rate
 from benchmarks.peers import (
     Kernel,
     LiteralBranch,
@@ -27,7 +27,8 @@ from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
 from stonet.operators.branch import Links, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import forget_peak, peak_mb, resident_mb
+from stonet.system.progress import ProgressCallback
+from stonet.system.resources import peak_mb, reset_peak, resident_mb
 
 INPUTS, STEPS = 7, 12  # what kappa sees of each end: a_t(x) and x; times in and out
 Gradients = Callable[[], Sequence[Tensor]]
@@ -232,7 +233,7 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """The published cases: sizes of the paper's tasks, one thread; the largest on two as well."""
     orders: list[tuple[str, dict[str, Any]]] = [
         ("encoder", {"n": 137, "d": 32}),
@@ -261,7 +262,7 @@ def peak(bench: str, variant: str, case: dict[str, Any]) -> Record:
     torch.set_num_threads(1)
     CASES[bench](**{**case, "n": 64}).build()[variant]()
     call = CASES[bench](**case).build()[variant]
-    forget_peak()
+    reset_peak()
     before = resident_mb()
     call()
     return {"mb": peak_mb() - before}

@@ -7,10 +7,11 @@ from statistics import median
 
 from benchmarks.cost import run as measure_cost
 from benchmarks.data import weather
-from benchmarks.harness import Record, Watch, alternate, empty_record, in_child
+from benchmarks.harness import Record, alternate, empty_record, in_child
 from benchmarks.operator import Encoder
 from benchmarks.training import BRIEFLY
 from stonet.evaluation.comparison import Stopwatch
+from stonet.system.progress import ProgressCallback
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
@@ -18,7 +19,7 @@ SIZES = (2048, 8192, 32_768, 131_072)
 PROCESSES = 2
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """From the kernel integral to whole trainings."""
     total = len(SIZES) + 2
     records = []

@@ -13,7 +13,6 @@ from benchmarks.data import WINDOWS, weather
 from benchmarks.harness import (
     ROUNDS,
     Record,
-    Watch,
     alternate,
     empty_record,
     in_child,
@@ -22,6 +21,7 @@ from benchmarks.harness import (
     rate,
 )
 from stonet.system import threads as threading_settings
+from stonet.system.progress import ProgressCallback
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
@@ -41,7 +41,7 @@ def stepper(n: int, *settings: str) -> Callable[[], None]:
     return lambda: trainer.step(trainer.loader.step_batch(next(number)))
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """Epoch and memory in a process of its own; baselines and variants in turns."""
     orders = [("stonet", list(SHARED)), ("paper", ["train.batch=4"])]
     records = []

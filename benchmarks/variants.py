@@ -19,14 +19,15 @@ import torch
 
 from benchmarks import operator
 from benchmarks.data import weather
-from benchmarks.harness import Record, Watch, alternate, empty_record, in_child
+from benchmarks.harness import Record, alternate, empty_record, in_child
 from benchmarks.peers import Kernel, autograd_kernel
 from stonet.data.batch import Batch
 from stonet.graph.neighbours import Neighbours
 from stonet.linear.regression import LinearForecast
 from stonet.operators.branch import RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import forget_peak, peak_mb, resident_mb
+from stonet.system.progress import ProgressCallback
+from stonet.system.resources import peak_mb, reset_peak, resident_mb
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
@@ -40,7 +41,7 @@ BY_HAND: tuple[tuple[Any, str], ...] = (
 )
 
 
-def run(watch: Watch) -> list[Record]:
+def run(watch: ProgressCallback) -> list[Record]:
     """Each beside the step as it is, in a process of its own."""
     orders: list[Record] = [
         {"do": "bf16"},
@@ -116,7 +117,7 @@ def _first(call: Callable[[], object]) -> float:
 
 def _memory(call: Callable[[], object]) -> float:
     """MB that a call takes beyond what was there."""
-    forget_peak()
+    reset_peak()
     before = resident_mb()
     call()
     return peak_mb() - before

@@ -173,15 +173,14 @@ def as_points(at: Places | None, kind: Kind) -> Points | None:
     return parse_sites([str(e) if isinstance(e, (str, Path)) else _pair(e) for e in entries], kind)
 
 
-def _pair(place: Any) -> str:
-    """As one would type it."""
+def _pair(place: Any) -> tuple[float, float]:
     try:
         first, second = (float(number) for number in place)
     except (TypeError, ValueError):
         raise UsageError(
             f"{place!r} is no place; give pairs (lat, lon) or (x, y), Points or a CSV of sites."
         ) from None
-    return f"{first!r},{second!r}"
+    return first, second
 
 
 def fit_run(

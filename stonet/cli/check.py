@@ -24,17 +24,17 @@ def check(
     """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
     from stonet.cli.console import counting_bar, print_json, print_table, say
     from stonet.config import load_config
-    from stonet.data.cf import replacing
     from stonet.plotting.figures import png
     from stonet.quality.figure import quality_figure
     from stonet.quality.report import check, findings_table
-    from stonet.system.progress import watched
+    from stonet.system.atomic import replacing
+    from stonet.system.progress import reporting_to
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")
     asked = list(read or [])
     config = load_config(settings=[*(settings or []), *asked]).read
-    with counting_bar("examining", as_json, transient=True) as bar, watched(bar):
+    with counting_bar("examining", as_json, transient=True) as bar, reporting_to(bar):
         report = check(sources_of(data, config, quiet=True), config)
     if out is not None and report.field is not None:
         with replacing(out) as path:

@@ -70,7 +70,7 @@ def compare(
             names,
             length,
             range(first, first + seeds),
-            lambda what, done, total: bar(done, total, what),
+            bar,
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
     _report(found, facts, out, inductive, as_json)
@@ -105,9 +105,9 @@ def _report(
 ) -> None:
     """Tables, or JSON; and files where a folder is given."""
     from stonet.cli.console import comparison_table, print_json, print_table, say
-    from stonet.data.cf import replacing
     from stonet.evaluation.comparison import summary
     from stonet.plotting.figures import error_by_lead, png
+    from stonet.system.atomic import replacing
     from stonet.training.trained_model import versions
 
     groups = list(dict.fromkeys(str(record["points"]) for record in found.records))

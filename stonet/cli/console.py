@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from stonet.system.progress import watched
+from stonet.system.progress import reporting_to
 
 if TYPE_CHECKING:
     from stonet.training.trainer import Watcher
@@ -70,10 +70,10 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
             total = max(event.steps, 1)
             show(event.step, total, note, "steps")
 
-        def tell(done: int, total: int) -> None:
+        def tell(done: int, total: int, description: str) -> None:
             show(done, total, "base and expert", "")
 
-        with watched(tell):
+        with reporting_to(tell):
             yield watch
 
 
@@ -119,7 +119,7 @@ def counting_bar(
 
 @contextmanager
 def bytes_bar(quiet: bool) -> Iterator[Any]:
-    """A bar for files that are fetched or verified: watch(name, bytes, total)."""
+    """A bar for files that are fetched or verified: watch(bytes, total, name)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -131,10 +131,10 @@ def bytes_bar(quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=screen, disable=quiet) as progress:
         bars: dict[str, Any] = {}
 
-        def watch(name: str, done: int, total: int | None) -> None:
+        def watch(done: int, total: int, name: str) -> None:
             if name not in bars:
-                bars[name] = progress.add_task(name, total=total)
-            progress.update(bars[name], completed=done, total=total)
+                bars[name] = progress.add_task(name, total=total or None)
+            progress.update(bars[name], completed=done, total=total or None)
 
         yield watch
 

@@ -13,7 +13,7 @@ import numpy as np
 from stonet.cli.console import counting_bar, print_json, print_table, say, score_table, training_bar
 from stonet.config import load_config
 from stonet.data.field import Field
-from stonet.datasets.wave import wave, whole_wave
+from stonet.datasets.wave import wave, wave_on_grid
 from stonet.estimator import fit_run
 from stonet.evaluation.scoring import deviation_percent, evaluate
 from stonet.inference.forecast import forecast
@@ -68,7 +68,7 @@ def _draw(
     run: TrainedModel, task: Task, records: list[dict[str, Any]], history: list[dict[str, float]]
 ) -> tuple[Field, dict[str, bytes]]:
     """The forecast at all 4096 grid points, most of them without a sensor, and the figures."""
-    whole = whole_wave(SEQUENCE)
+    whole = wave_on_grid(SEQUENCE)
     past = task.dataset.episodes[SEQUENCE].between(0, ISSUE).take(task.dataset.seen)
     answer = forecast(run, past, at=whole.points)
     truth = whole.between(ISSUE, ISSUE + run.time_spec.horizon)

@@ -46,7 +46,7 @@ def hindcast(
     from stonet.inference.hindcast import hindcast as forecasts
     from stonet.io.zarr_writer import check_store, check_unfinished
     from stonet.system import distributed
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_store(out)
@@ -60,7 +60,7 @@ def hindcast(
     field = dataset.episodes[-1]
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     try:
-        with counting_bar("hindcast", quiet, patience=2.0) as bar, watched(bar):
+        with counting_bar("hindcast", quiet, patience=2.0) as bar, reporting_to(bar):
             issues, leads, points = forecasts(trained, field, out, every, where, seen, resume)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None

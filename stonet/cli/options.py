@@ -111,11 +111,11 @@ def open_data(
     """
     from stonet.cli.console import counting_bar
     from stonet.datasets import open_any
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     if quiet:
         return open_any(data, config, inductive)
-    with counting_bar("reading", False, transient=True) as bar, watched(bar):
+    with counting_bar("reading", False, transient=True) as bar, reporting_to(bar):
         return open_any(data, config, inductive)
 
 

@@ -53,7 +53,7 @@ def predict(
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.io.write import check_writable
     from stonet.system import distributed
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_writable(out)
@@ -64,7 +64,7 @@ def predict(
     dataset = open_for(trained, data, read or [], quiet)
     tell_notes(dataset, quiet)
     field = _recent(dataset, trained)
-    with counting_bar("predicting", quiet, patience=2.0) as bar, watched(bar):
+    with counting_bar("predicting", quiet, patience=2.0) as bar, reporting_to(bar):
         frames, points = _write(trained, field, where, times, out, limit)
     facts = {"out": str(out), "points": points, "times": frames}
     if as_json and distributed.rank() == 0:
@@ -74,7 +74,7 @@ def predict(
 
 def _limit(memory: str | None) -> int | None:
     """The bytes that the program may take; reading keeps to a quarter of them."""
-    from stonet.system.spill import parse_size
+    from stonet.system.resources import parse_size
 
     if memory is None:
         return None

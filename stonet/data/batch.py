@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stonet.data.solar_position import sun_direction
 from stonet.data.time_spec import TimeSpec
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 
 Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
 NEAR = 1e-3  # of a step: what counts as a whole one
@@ -54,7 +54,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {k: sent(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
+        moved = {k: to_device(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
         if device.type == "cpu":
             return replace(self, **moved, host=None)
         assert self.missing_pattern is not None  # found here, by the thread that feeds
@@ -121,7 +121,7 @@ class Batch:
             return self
         there = self.frames.device
         found = torch.unique(self.on_host.past[:, -count:], return_inverse=True)
-        used, position = (sent(part, there) for part in found)
+        used, position = (to_device(part, there) for part in found)
         return replace(
             self,
             frames=self.frames[used],

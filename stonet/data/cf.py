@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
-from stonet.errors import DataError, UsageError
+from stonet.errors import DataError
+from stonet.system.atomic import replacing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -195,31 +193,6 @@ def netcdf_in_pieces(
                     file.variables[name][place] = values[..., number]
 
             yield write
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Where to write a file or a store that takes the place of `path` once it is complete."""
-    if not path.parent.is_dir():
-        raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        yield folder / path.name
-        put(folder / path.name, path, folder / "before")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def put(new: Path, path: Path, before: Path) -> None:
-    """Give `new` its name; a folder that has it goes to `before`, and comes back on failure."""
-    try:
-        if path.is_dir():  # os.replace takes no folder that is not empty
-            os.replace(path, before)
-        os.replace(new, path)
-    except BaseException:
-        if before.exists() and not path.exists():
-            os.replace(before, path)
-        raise
 
 
 def _timeline(times: np.ndarray, calendar: bool, attrs: dict[str, str]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Cards: what each data set is, where it comes from, under which terms, and what to know of it."""
+"""Card: the description of a data set, its origin, licence, shape, split and files."""
 
 from __future__ import annotations
 
@@ -10,60 +10,87 @@ from stonet.data.field import Field
 
 @dataclass(frozen=True)
 class File:
-    """A file of a data set, by its place under the data set's folder."""
+    """A file of a data set.
+
+    Args:
+        name: path below the data set's folder.
+        sha256: checksum, if known.
+        size: in bytes, if known.
+        url: where it can be downloaded without registration.
+    """
 
     name: str
     sha256: str | None = None
-    size: int | None = None  # in bytes
-    url: str | None = None  # where it can be fetched without asking anyone
+    size: int | None = None
+    url: str | None = None
 
 
 @dataclass(frozen=True)
 class Card:
-    """All that there is to say of a data set before it is opened."""
+    """The description of a data set, as `stonet data info` and the documentation show it.
+
+    Args:
+        name: by which it is opened.
+        title: one line.
+        kind: observed, modelled, reanalysis or simulated.
+        source: who made it, and from what.
+        page: where it is published.
+        licence: its terms.
+        channels: names and units.
+        shape: time x node x channel.
+        step: between two frames.
+        period: of time.
+        split: into training, validation and test, and unseen points.
+        notes: further paragraphs.
+        folder: below STONET_DATA or the cache; empty: the name.
+        files: that it is read from.
+    """
 
     name: str
     title: str
-    kind: str  # in which sense it is real: observed, modelled, reanalysis, simulated
+    kind: str
     source: str
-    page: str  # where people find it
+    page: str
     licence: str
     channels: str
-    shape: str  # time x node x channel
+    shape: str
     step: str
     period: str
     split: str
     notes: tuple[str, ...] = ()
-    folder: str = ""  # under STONET_DATA or the cache; the name where it is empty
+    folder: str = ""
     files: tuple[File, ...] = ()
 
     @property
-    def place(self) -> str:
+    def folder_name(self) -> str:
+        """The folder of its files, below STONET_DATA or the cache."""
         return self.folder or self.name
 
     def rows(self) -> dict[str, str]:
         """The card as a table of two columns."""
-        told = ("kind", "source", "page", "licence", "channels", "shape", "step", "period", "split")
-        rows = {label: str(getattr(self, label)) for label in told}
+        labels = (
+            "kind", "source", "page", "licence", "channels", "shape", "step", "period", "split",
+        )  # fmt: skip
+        rows = {label: str(getattr(self, label)) for label in labels}
         if self.files:
-            rows["files"] = f"{len(self.files)} in `{self.place}/`: {self._files()}"
+            rows["files"] = f"{len(self.files)} in `{self.folder_name}/`: {self._files()}"
         return rows
 
     def _files(self) -> str:
         names = [f"`{file.name}`" for file in self.files]
-        listed = names if len(names) < 4 else [names[0], "…", names[-1]]
+        shown = names if len(names) < 4 else [names[0], "…", names[-1]]
         how = "fetched when needed" if all(file.url for file in self.files) else "to be put there"
-        known = ", checked by SHA-256" if all(file.sha256 for file in self.files) else ""
-        return f"{', '.join(listed)} ({how}{known})"
+        verified = ", checked by SHA-256" if all(file.sha256 for file in self.files) else ""
+        return f"{', '.join(shown)} ({how}{verified})"
 
     def markdown(self) -> str:
-        """The card as the documentation shows it."""
+        """The card as a section of the documentation."""
         table = "\n".join(f"| {label} | {text} |" for label, text in self.rows().items())
         notes = "".join(f"\n\n{note}" for note in self.notes)
         return f"## {self.name}\n\n{self.title}.\n\n| | |\n|---|---|\n{table}{notes}\n"
 
 
 def labelled(field: Field, card: Card, **changes: Any) -> Field:
-    """The field with its title, source and licence, and with these parts changed."""
+    """The field with the card's title, source and licence, and with other parts replaced."""
     attrs = {"title": card.title, "source": card.source, "licence": card.licence}
     return Field.trusted(**(vars(field) | {"attrs": {**field.attrs, **attrs}} | changes))

@@ -1,6 +1,6 @@
-"""ERA5 over Bhutan: temperature, humidity, wind and sunshine, hour by hour for two years.
+"""ERA5 over Bhutan: temperature, humidity, wind and solar radiation, hourly for two years.
 
-Relative humidity follows from temperature T and dew point by Magnus' formula over water:
+Relative humidity is computed from temperature T and dew point by Magnus' formula over water:
 
     r = 100 e(dew point) / e(T),    e(T) = exp(17.62 t / (243.12 + t)),    t = T - 273.15 K
 """
@@ -18,7 +18,7 @@ from stonet.datasets.card import Card, File, labelled
 from stonet.datasets.download import obtain
 from stonet.errors import UsageError
 from stonet.io.read import read_with
-from stonet.system.spill import Room
+from stonet.system.spill import allocate
 
 FILES = {
     "10m_u_component_of_wind_2019.grib": "8763e7cb4a7acf152ade7543df2c8700"
@@ -62,7 +62,7 @@ CARD = Card(
     ),
     files=tuple(File(name, digest) for name, digest in FILES.items()),
 )
-SOURCES = {  # of each channel: variables of the files, and how the files begin
+SOURCES = {  # for each channel the variables it needs, and the beginning of their files' names
     "t2m": {"t2m": "2m_temperature"},
     "r2m": {"t2m": "2m_temperature", "d2m": "2m_dewpoint_temperature"},
     "u10": {"u10": "10m_u_component_of_wind"},
@@ -73,7 +73,11 @@ ZERO_CELSIUS = 273.15
 
 
 def era5_bhutan(variables: str | Sequence[str] = tuple(SOURCES)) -> Dataset:
-    """All 135 points, and these of the channels: a list, or names with commas between them."""
+    """All 135 points.
+
+    Args:
+        variables: names of channels, as a list or separated by commas; all by default.
+    """
     names = variables.split(",") if isinstance(variables, str) else list(variables)
     names = [name.strip() for name in names]
     unknown = [name for name in names if name not in SOURCES]
@@ -84,23 +88,22 @@ def era5_bhutan(variables: str | Sequence[str] = tuple(SOURCES)) -> Dataset:
     needed = {variable: start for name in names for variable, start in SOURCES[name].items()}
     files = [f for f in CARD.files if f.name.startswith(tuple(needed.values()))]
     field = read_with(obtain(CARD, files), ReadConfig(variables=tuple(needed)))
-    return Dataset((_with(field, names),), CARD.name)
+    return Dataset((_with_channels(field, names),), CARD.name)
 
 
-def _with(field: Field, names: Sequence[str]) -> Field:
-    """The field with these channels, some of them computed."""
+def _with_channels(field: Field, names: Sequence[str]) -> Field:
+    """The field with these channels, of which the humidity is computed."""
     if list(field.channels) == names:
         return labelled(field, CARD)
     shape = (*field.values.shape[:2], len(names))
-    room = Room(int(np.prod(shape)), 5, " x ".join(map(str, shape)))
-    values, mask = room.zeros(shape, np.float32), room.zeros(shape, np.bool_)
+    values, mask = allocate(shape, np.float32, np.bool_)
     units = []
     for number, name in enumerate(names):
         parts = [field.channels.index(variable) for variable in SOURCES[name]]
         mask[..., number] = field.observed[..., parts].all(-1)
         if name == "r2m":
-            humid = relative_humidity(field.values[..., parts[0]], field.values[..., parts[1]])
-            values[..., number] = np.where(mask[..., number], humid, 0)
+            humidity = relative_humidity(field.values[..., parts[0]], field.values[..., parts[1]])
+            values[..., number] = np.where(mask[..., number], humidity, 0)
             units.append("%")
         else:
             values[..., number] = field.values[..., parts[0]]
@@ -112,11 +115,17 @@ def _with(field: Field, names: Sequence[str]) -> Field:
 def relative_humidity(
     temperature: Float32[np.ndarray, "time node"], dew_point: Float32[np.ndarray, "time node"]
 ) -> Float32[np.ndarray, "time node"]:
-    """In per cent, from kelvin."""
-    share = np.exp(_exponent(dew_point) - _exponent(temperature))
-    return np.minimum(100.0 * share, 100.0).astype(np.float32)
+    """Relative humidity in per cent, at most 100, by Magnus' formula.
+
+    Args:
+        temperature: in kelvin.
+        dew_point: in kelvin.
+    """
+    ratio = np.exp(_exponent(dew_point) - _exponent(temperature))
+    return np.minimum(100.0 * ratio, 100.0).astype(np.float32)
 
 
 def _exponent(kelvin: Float32[np.ndarray, "time node"]) -> Float64[np.ndarray, "time node"]:
+    """The exponent of Magnus' formula."""
     celsius = kelvin.astype(np.float64) - ZERO_CELSIUS
     return 17.62 * celsius / (243.12 + celsius)

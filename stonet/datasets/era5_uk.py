@@ -1,4 +1,4 @@
-"""ERA5 temperature over the United Kingdom, hour by hour through March 2019."""
+"""ERA5 temperature over the United Kingdom, hourly, March 2019."""
 
 from __future__ import annotations
 

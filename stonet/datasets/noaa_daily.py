@@ -1,4 +1,4 @@
-"""Daily observations at 137 stations in the central United States, with the gaps they have."""
+"""Daily observations at 137 stations in the central United States, with gaps."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ CARD = Card(
 def noaa_daily() -> Dataset:
     """All stations and all four channels."""
     field = read_with(obtain(CARD), ReadConfig(variables=tuple(UNITS)))
-    units = tuple(UNITS[name] for name in field.channels)  # the table does not tell them
+    units = tuple(UNITS[name] for name in field.channels)  # which the table does not state
     return Dataset((labelled(field, CARD, units=units),), CARD.name)

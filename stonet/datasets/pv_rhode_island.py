@@ -1,4 +1,4 @@
-"""Solar power in Rhode Island: what a plant at each of 100 places would have given in 2012."""
+"""Modelled photovoltaic power at 100 sites in Rhode Island, 2012."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ CARD = Card(
 
 
 def pv_rhode_island() -> Dataset:
-    """All 100 places."""
+    """All 100 sites."""
     field = read_with(obtain(CARD), ReadConfig(variables=("cf_profile",)))
     return Dataset((labelled(field, CARD),), CARD.name)

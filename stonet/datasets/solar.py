@@ -1,7 +1,7 @@
 """Solar: the power of 137 photovoltaic plants in Alabama, every five minutes of 2006.
 
-One table for each plant, in a folder or still in NREL's archive, from which nothing is unpacked.
-Local time is Central Standard Time all year (no summer time: every day has 288 rows), so UTC is
+One table for each plant, in a folder or in NREL's ZIP archive, which is read without unpacking it.
+Local time is Central Standard Time all year (no daylight saving: every day has 288 rows), so UTC is
 six hours later.
 """
 
@@ -23,19 +23,19 @@ from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.data.splits import at_random
 from stonet.datasets.card import Card, File, labelled
-from stonet.datasets.download import Found, folders, how_to_get
+from stonet.datasets.download import LocalFiles, folders, missing_files
 from stonet.errors import DataError
 
-PLANTS, UNSEEN, SEED = 137, 29, 2022
-NAME = re.compile(
+NUM_PLANTS, NUM_UNSEEN, SEED = 137, 29, 2022
+FILE_NAME = re.compile(
     r"Actual_(-?\d+(?:\.\d+)?)_(-?\d+(?:\.\d+)?)_2006_(UPV|DPV)_(\d+(?:\.\d+)?)MW_5_Min\.csv(?:\.gz)?"
 )
 HEADER = b"LocalTime,Power(MW)"
-LARGEST = 2**24  # bytes of one plant's table; the real ones have 2.3 MB
-MOST_MEMBERS = 10_000  # of an archive
+MAX_TABLE_BYTES = 2**24  # of one plant; the real ones have 2.3 MB
+MAX_MEMBERS = 10_000  # of an archive
 FIVE_MINUTES, SIX_HOURS = 300 * 10**9, 6 * 3600 * 10**9
 ARCHIVE = "al-pv-2006.zip"
-PLACES = ("solar", "al-pv-2006")  # folders, under STONET_DATA or the cache
+FOLDERS = ("solar", "al-pv-2006")  # below STONET_DATA or the cache
 
 CARD = Card(
     name="solar",
@@ -63,7 +63,7 @@ CARD = Card(
 
 
 class Plant(NamedTuple):
-    """A table of one plant, by what its name tells; the path is the archive's if it is in one."""
+    """The table of one plant: what its name states, and the file or archive that holds it."""
 
     lat: float
     lon: float
@@ -74,48 +74,50 @@ class Plant(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name of the station."""
         return f"{self.lat:g}_{self.lon:g}_{self.kind}_{self.capacity:g}MW"
 
 
 def solar() -> Dataset:
     """All 137 plants; 29 of them are unseen."""
-    plants = locate()
+    plants = find_plants()
     if not plants:
-        raise how_to_get(CARD, CARD.files)
-    if len(plants) != PLANTS:
+        raise missing_files(CARD, CARD.files)
+    if len(plants) != NUM_PLANTS:
         raise DataError(
-            f"'{plants[0].path}' gives {len(plants)} plants; Alabama has {PLANTS}. Put all of "
+            f"'{plants[0].path}' has {len(plants)} plants; expected {NUM_PLANTS}. Put all of "
             f"{ARCHIVE} there and nothing else, from {CARD.page}."
         )
-    unseen = tuple(at_random(PLANTS, UNSEEN, SEED).tolist())
+    unseen = tuple(at_random(NUM_PLANTS, NUM_UNSEEN, SEED).tolist())
     return Dataset((read_plants(plants),), CARD.name, unseen, past=12, horizon=12, stride=12)
 
 
-def find() -> Found:
-    """The tables that are here, or the archive that is missing."""
-    plants = locate()
+def find() -> LocalFiles:
+    """The tables on this machine, or the archive that is missing."""
+    plants = find_plants()
     paths = sorted({plant.path for plant in plants})
-    return Found(paths, [] if len(plants) == PLANTS else list(CARD.files))
+    return LocalFiles(paths, [] if len(plants) == NUM_PLANTS else list(CARD.files))
 
 
-def locate() -> list[Plant]:
+def find_plants() -> list[Plant]:
     """The plants of the first folder or archive that has any, from south to north."""
-    for place in PLACES:
-        for folder in folders(place):
+    for name in FOLDERS:
+        for folder in folders(name):
             if folder.is_dir():
-                plants = _named((path, path.name) for path in folder.iterdir())
+                plants = _parse_names((path, path.name) for path in folder.iterdir())
                 if plants:
                     return plants
             for path in (folder / ARCHIVE, folder.parent / ARCHIVE):
                 if path.is_file():
-                    return _named((path, member) for member in _members(path))
+                    return _parse_names((path, member) for member in _members(path))
     return []
 
 
-def _named(tables: Iterator[tuple[Path, str]]) -> list[Plant]:
+def _parse_names(tables: Iterator[tuple[Path, str]]) -> list[Plant]:
+    """The plants among files or members of an archive, by their names."""
     plants: dict[str, Plant] = {}
     for path, member in sorted(tables):
-        match = NAME.fullmatch(member.rsplit("/", 1)[-1])
+        match = FILE_NAME.fullmatch(member.rsplit("/", 1)[-1])
         if match:
             lat, lon, kind, capacity = match.groups()
             plant = Plant(float(lat), float(lon), kind, float(capacity), path, member)
@@ -128,53 +130,53 @@ def _members(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise DataError(f"'{path}' is no ZIP archive that can be read ({error}).") from None
-    if len(members) > MOST_MEMBERS:
-        raise DataError(f"'{path}' has {len(members)} members; NREL's has some hundreds.")
+        raise DataError(f"'{path}' is not a readable ZIP archive ({error}).") from None
+    if len(members) > MAX_MEMBERS:
+        raise DataError(f"'{path}' has {len(members)} members; expected some hundreds.")
     return members
 
 
 def read_plants(plants: list[Plant]) -> Field:
-    """The plants' tables side by side; all of them have the same times."""
-    texts, power = _table(plants[0])
-    values = np.empty((len(texts), len(plants), 1), dtype=np.float32)
+    """The tables of all plants as one Field; they must have the same times."""
+    times, power = _read_table(plants[0])
+    values = np.empty((len(times), len(plants), 1), dtype=np.float32)
     values[:, 0, 0] = power
     for number, plant in enumerate(plants[1:], start=1):
-        told, power = _table(plant)
-        if not np.array_equal(told, texts):
+        own_times, power = _read_table(plant)
+        if not np.array_equal(own_times, times):
             raise DataError(
-                f"'{plant.member}' has {len(told)} rows and other times than "
-                f"'{plants[0].member}' with {len(texts)}. All plants have the same; get the "
+                f"'{plant.member}' has {len(own_times)} rows and other times than "
+                f"'{plants[0].member}' with {len(times)}. All plants have the same; download the "
                 "archive again."
             )
         values[:, number, 0] = power
-    place = np.array([[plant.lon, plant.lat] for plant in plants])
-    sites = {"lat": place[:, 1], "lon": place[:, 0]}
+    positions = np.array([[plant.lon, plant.lat] for plant in plants])
+    sites = {"lat": positions[:, 1], "lon": positions[:, 0]}
     sites["capacity"] = np.array([plant.capacity for plant in plants])
-    points = Points(unit_box(place), "plane", tuple(plant.name for plant in plants))
-    times = _utc(texts, plants[0].member)
-    return labelled(Field(values, times, points, ("power",), units=("MW",), sites=sites), CARD)
+    points = Points(unit_box(positions), "plane", tuple(plant.name for plant in plants))
+    utc = _to_utc(times, plants[0].member)
+    return labelled(Field(values, utc, points, ("power",), units=("MW",), sites=sites), CARD)
 
 
-def unit_box(places: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node 2"]:
-    """Shifted and scaled into the unit box, by one factor: shapes stay as they are."""
-    extent = np.ptp(places, axis=0).max()
-    return (places - places.min(0)) / (extent if extent > 0 else 1.0)
+def unit_box(positions: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node 2"]:
+    """Positions shifted and scaled into the unit box, by one factor for both axes."""
+    extent = np.ptp(positions, axis=0).max()
+    return (positions - positions.min(0)) / (extent if extent > 0 else 1.0)
 
 
-def _table(plant: Plant) -> tuple[np.ndarray, Float32[np.ndarray, " time"]]:
-    """Times as they are written, and power."""
+def _read_table(plant: Plant) -> tuple[np.ndarray, Float32[np.ndarray, " time"]]:
+    """Times as text, and power."""
     import pandas as pd
 
     name = plant.member
     try:
         if plant.path.suffix == ".zip":
             with zipfile.ZipFile(plant.path) as archive, archive.open(name) as stream:
-                text = _bounded(stream, name)
+                text = _read_bounded(stream, name)
         else:
-            opened = gzip.open if plant.path.suffix == ".gz" else open
-            with opened(plant.path, "rb") as stream:
-                text = _bounded(stream, name)
+            opener = gzip.open if plant.path.suffix == ".gz" else open
+            with opener(plant.path, "rb") as stream:
+                text = _read_bounded(stream, name)
         if text.split(b"\n", 1)[0].strip() != HEADER:
             raise ValueError(f"its first line is {text[:40]!r}, expected {HEADER.decode()}")
         table = pd.read_csv(io.BytesIO(text), dtype={"LocalTime": str, "Power(MW)": np.float32})
@@ -183,14 +185,15 @@ def _table(plant: Plant) -> tuple[np.ndarray, Float32[np.ndarray, " time"]]:
     return table["LocalTime"].to_numpy(dtype=object), table["Power(MW)"].to_numpy(np.float32)
 
 
-def _bounded(stream: Any, name: str) -> bytes:
-    text = stream.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise DataError(f"'{name}' has more than {LARGEST} bytes; a plant's table has 2.3 million.")
+def _read_bounded(stream: Any, name: str) -> bytes:
+    text = stream.read(MAX_TABLE_BYTES + 1)
+    if len(text) > MAX_TABLE_BYTES:
+        raise DataError(f"'{name}' has more than {MAX_TABLE_BYTES} bytes; expected 2.3 million.")
     return text
 
 
-def _utc(texts: np.ndarray, name: str) -> Int64[np.ndarray, " time"]:
+def _to_utc(texts: np.ndarray, name: str) -> Int64[np.ndarray, " time"]:
+    """Central Standard Time as text in UTC; rows must be five minutes apart."""
     import pandas as pd
 
     try:
@@ -199,5 +202,5 @@ def _utc(texts: np.ndarray, name: str) -> Int64[np.ndarray, " time"]:
         raise DataError(f"'{name}': a time cannot be read ({error}).") from None
     times = local.astype(np.int64) + SIX_HOURS
     if (np.diff(times) != FIVE_MINUTES).any():
-        raise DataError(f"'{name}': rows are not five minutes apart throughout. Get it again.")
+        raise DataError(f"'{name}': some rows are not five minutes apart. Download it again.")
     return times

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -20,13 +20,14 @@ import torch
 
 from stonet._version import __version__
 from stonet.config import Config, make_config
-from stonet.data.cf import replacing
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.evaluation.metrics import Record
 from stonet.evaluation.scoring import evaluate
 from stonet.system import distributed
-from stonet.system.resources import forget_peak, peak_mb
+from stonet.system.atomic import replacing
+from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.system.resources import peak_mb, reset_peak
 from stonet.system.spill import cache_folder
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -122,16 +123,13 @@ class Comparison:
         }
 
 
-Watch = Callable[[str, int, int], None]  # what is done, how many of how many cells are behind
-
-
 def compare(
     dataset: Dataset,
     config: Config,
     models: Sequence[str],
     budget: Budget,
     seeds: Sequence[int] = (0,),
-    watch: Watch = lambda what, done, total: None,
+    watch: ProgressCallback = ignore_progress,
 ) -> Comparison:
     """Train every model with every seed, and score all of them on the test part."""
     rows: list[Row] = []
@@ -139,7 +137,7 @@ def compare(
     skipped: dict[str, str] = {}
     cells = [(model, seed) for model in models for seed in seeds]
     for number, (model, seed) in enumerate(cells):
-        watch(f"{model}, seed {seed}", number, len(cells))
+        watch(number, len(cells), f"{model}, seed {seed}")
         if model in skipped:
             continue
         try:
@@ -149,7 +147,7 @@ def compare(
             continue
         rows.append(row)
         records += scores
-    watch("done", len(cells), len(cells))
+    watch(len(cells), len(cells), "done")
     if not rows:
         raise UsageError(f"No model could be run: {'; '.join(skipped.values())}")
     return Comparison(rows, records, skipped, str(budget))
@@ -169,7 +167,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> Trained:
     elif budget.epochs is not None:
         limits = budget.epochs, budget.steps, budget.pretraining_steps, budget.residual_members
         task = Task.of(dataset, _trained(config, *limits))
-    forget_peak()
+    reset_peak()
     run = TrainedModel.untrained(task)
     trainer, clock = Trainer(run, task), Stopwatch()
     state = trainer.fit(watch=clock)

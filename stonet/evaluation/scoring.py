@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from stonet.evaluation.metrics import Record, Statistics, deviation, find
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster, Graphs
 from stonet.models.registry import REFERENCE_FORECASTS, build_model
+from stonet.system.progress import ProgressCallback, ignore_progress
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
@@ -54,7 +55,7 @@ def evaluate(
     task: Task,
     part: str = "test",
     models: Mapping[str, Forecaster] | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    watch: ProgressCallback = ignore_progress,
 ) -> list[Record]:
     """Tidy records of every model on seen points and, where the data set has them, unseen ones.
 
@@ -77,12 +78,12 @@ def evaluate(
     ]
     records: list[Record] = []
     for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
-        watch(number, len(jobs))
+        watch(number, len(jobs), "")
         statistics = score(model, run, task, part, nodes, queries)
         records += statistics.records(
             task.dataset.name, name, label, run.channels, run.config.train.seed
         )
-    watch(len(jobs), len(jobs))
+    watch(len(jobs), len(jobs), "")
     return records
 
 

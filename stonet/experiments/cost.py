@@ -22,7 +22,7 @@ from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.error_summary import errors_of, in_short
 from stonet.plotting.figures import PALETTE
-from stonet.system.resources import forget_peak, resident_mb
+from stonet.system.resources import reset_peak, resident_mb
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")
@@ -72,7 +72,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     """Time and memory of the training, errors on both the training and the test part."""
     try:
         train(dataset, config, Budget(epochs=1, steps=1))  # what is loaded once is there by then
-        forget_peak()
+        reset_peak()
         before = resident_mb()
         trained = train(dataset, config, budget)
     except UsageError as error:  # a package that is not installed

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stonet.data.cf import replacing
 from stonet.plotting.figures import DPI, png
+from stonet.system.atomic import replacing
 
 COLUMNS = 3
 

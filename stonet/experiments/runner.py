@@ -23,13 +23,14 @@ from stonet.evaluation.comparison import Budget, Row
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
 from stonet.experiments.datasets import data_sha256, open_task
+from stonet.experiments.provenance import commit
 from stonet.experiments.store import Store
-from stonet.system.resources import PYTHON, commit, cores, forget_peak, import_paths, peak_mb
+from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.system.resources import PYTHON, cores, import_paths, peak_mb, reset_peak
 from stonet.training.trained_model import versions
 
 POLL = 0.5  # seconds between two looks at what another process works on
 News = dict[str, Any]
-Watch = Callable[[int, int, str], None]  # cells done, of how many, what is worked on
 
 
 @dataclass
@@ -94,7 +95,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
     dataset, config = cache.dataset(cell), cell.config
     if cell.threads is not None:
         torch.set_num_threads(cell.threads)
-    forget_peak()
+    reset_peak()
     wall, cpu = time.perf_counter(), time.process_time()
     budget = training or cell.training
     scores = EXPERIMENTS[cell.experiment].measure(cell, dataset, config, budget)
@@ -152,7 +153,7 @@ def run(
     store: Store,
     keep_stale: bool = False,
     jobs: int = 1,
-    watch: Watch = lambda done, total, what: None,
+    watch: ProgressCallback = ignore_progress,
 ) -> Outcome:
     """All cells, from the store or computed; what failed is told at the end."""
     cells, cache = in_order(cells), DatasetCache()

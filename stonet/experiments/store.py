@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from stonet.errors import UsageError
 from stonet.experiments.cell import Cell, Result
+from stonet.system.atomic import acquire_lock, write_atomic
 
 LOCKS = ".locks"
 
@@ -37,17 +35,7 @@ class Store:
         """Keep a result; it is there whole, or as before."""
         path = self.path(result.cell)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(result.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(part, 0o644)
-            os.replace(part, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(part)
+        write_atomic(path, result.to_json().encode())
         return path
 
     def all(self, experiment: str, budget: str | None = None) -> list[Result]:
@@ -63,18 +51,15 @@ class Store:
         """
         lock = self.folder / LOCKS / cell.experiment / f"{cell.name}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            os.ftruncate(file, 0)
-            os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())  # for people
+            held = acquire_lock(lock)
+        except BlockingIOError:
+            yield False
+            return
+        try:
             yield True
         finally:
-            os.close(file)
+            os.close(held)
 
 
 def read_result(path: Path) -> Result:

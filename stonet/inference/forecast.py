@@ -19,12 +19,11 @@ from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, own_nodes
 from stonet.inference.session import QUERIES, ChunkSize, Session, cut
-from stonet.io.moments import parse_date
-from stonet.io.zarr_writer import filled
+from stonet.io.dates import parse_date
+from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
-from stonet.system.progress import tell
-from stonet.system.resources import give_back
-from stonet.system.spill import parse_size
+from stonet.system.progress import report_progress
+from stonet.system.resources import parse_size, trim_memory
 from stonet.training.trained_model import TrainedModel
 
 REACH = 1.25  # how far beyond the trained horizon one may ask
@@ -66,7 +65,7 @@ def forecast(
     for part in session.answer(encoded, batch, queries, pace):
         values[:, done : done + part.shape[2]] = part[0]
         done += part.shape[2]
-        tell(done, len(queries))
+        report_progress(done, len(queries))
     return as_field(run, latest_frames(run, field), values, ask, queries)
 
 
@@ -87,15 +86,15 @@ def forecast_to_file(
     session = Session(run, field.points)
     chunk = min(QUERIES, -(-len(queries) // distributed.size()))
     empty = as_field(run, latest_frames(run, field), None, ask, queries)
-    with filled(Path(path), (len(ask), chunk), *outline(empty)) as write:
+    with open_writer(Path(path), (len(ask), chunk), *outline(empty)) as write:
         encoded, pace = session.encode(batch), ChunkSize(_bytes(memory))
         mine = range(distributed.rank() * chunk, len(queries), distributed.size() * chunk)
         for number, start in enumerate(mine):
             part = cut(queries, start, min(start + chunk, len(queries)))
             found = list(session.answer(encoded, batch, part, pace))
             write((0, start), np.concatenate(found, axis=2)[0])
-            give_back()
-            tell(number + 1, len(mine))
+            trim_memory()
+            report_progress(number + 1, len(mine))
     return len(ask), len(queries)
 
 

@@ -28,8 +28,8 @@ from stonet.inference.forecast import (
 from stonet.inference.session import QUERIES, Session, cut, windows_of
 from stonet.io.zarr_writer import ZarrWriter
 from stonet.system import distributed
-from stonet.system.progress import tell
-from stonet.system.resources import give_back
+from stonet.system.progress import report_progress
+from stonet.system.resources import trim_memory
 from stonet.training.run_folder import pack
 from stonet.training.trained_model import TrainedModel
 
@@ -94,11 +94,11 @@ def hindcast(
                 groups = (chosen[i : i + most] for i in range(0, len(chosen), most))
                 found = [_forecasts(session, past, group, queries) for group in groups]
                 writer.write((start, 0, 0), np.concatenate(found))
-                give_back()
-            tell(number + 1, len(mine))
+                trim_memory()
+            report_progress(number + 1, len(mine))
         writer.finish()
     finally:
-        writer.let_go()
+        writer.release()
     return len(issues), leads, width
 
 

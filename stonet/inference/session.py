@@ -15,8 +15,7 @@ from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.errors import ResourceError
 from stonet.models.forecaster import Graphs
-from stonet.system.resources import give_back, peak_mb, resident_mb
-from stonet.system.spill import size_label
+from stonet.system.resources import peak_mb, resident_mb, size_label, trim_memory
 from stonet.training.trained_model import TrainedModel
 
 QUERIES = 8192  # answered at a time; more would not be quicker
@@ -117,7 +116,7 @@ class Session:
             yield self.run.scaler.denormalise(self.decode(encoded, batch, piece).numpy())
             pace.observe(stop - start)
             if piece is not queries:
-                give_back()
+                trim_memory()
             start = stop
 
 

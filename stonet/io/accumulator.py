@@ -1,4 +1,7 @@
-"""Accumulator: the cells of a field while files are painted into them, block by block."""
+"""Accumulator: the cells of a Field while sources are added to them, block by block.
+
+A cell is one channel at one point and time.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,28 @@ from stonet.data.field import time_label
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
 from stonet.io.lazy_source import LazySource
-from stonet.system.progress import tell
-from stonet.system.spill import Room, memory_budget
+from stonet.system.progress import report_progress
+from stonet.system.resources import memory_budget
+from stonet.system.spill import allocate
 
-BLOCK = 2**24  # cells read at a time
-SENTINEL = -9999.0  # means "not observed" to nearly everyone who writes it
-LISTED = 5  # conflicts named in a message
+MAX_BLOCK_CELLS = 2**24  # cells read at a time, where memory allows
+MIN_BLOCK_CELLS = 2**16
+SENTINEL = -9999.0  # marks missing values in most files
+MAX_CONFLICTS = 5  # listed in a message
+
+Rows = Int64[np.ndarray, " row"]
 
 
 class Accumulator:
-    """The cells to be filled, and who filled them."""
+    """Values and mask of a Field that is being filled.
+
+    Args:
+        times: of the frames, sorted.
+        points: of the nodes.
+        channels: names of the channels.
+        config: how missing, infinite and repeated values are treated.
+        calendar: whether `times` are dates, for messages.
+    """
 
     def __init__(
         self,
@@ -32,97 +47,93 @@ class Accumulator:
     ) -> None:
         shape = (len(times), len(points), len(channels))
         averaged = config.every is not None or config.duplicates == "mean"
-        room = Room(
-            int(np.prod(shape, dtype=object)), 9 if averaged else 5, " x ".join(map(str, shape))
-        )
-        self.values = room.zeros(shape, np.float32)
-        self.mask = room.zeros(shape, np.bool_)
-        self.count = room.zeros(shape, np.uint32) if averaged else None
+        dtypes = (np.float32, np.bool_, *((np.uint32,) if averaged else ()))
+        self.values, self.mask, *counts = allocate(shape, *dtypes)
+        self.count = counts[0] if counts else None
         self.times, self.points, self.channels = times, points, channels
         self.config, self.calendar = config, calendar
         self.repeated = self.sentinels = self.infinite = 0
-        self.done = self.total = 0  # frames, for whoever watches
+        self.done = self.total = 0  # frames, for the progress
 
-    def add(self, part: LazySource) -> None:
-        """Put the part's values into their cells, block by block."""
-        rows = np.searchsorted(self.times, in_bins(part.times, self.config))
-        columns = [self.channels.index(name) for name in part.channels]
-        every = columns == list(range(len(self.channels)))
-        length = max(1, cells_at_once() // max(1, part.cells))  # of what is read, kept or not
+    def add(self, source: LazySource) -> None:
+        """Read the source's values into their cells, block by block."""
+        rows = np.searchsorted(self.times, bin_times(source.times, self.config))
+        columns = [self.channels.index(name) for name in source.channels]
+        all_channels = columns == list(range(len(self.channels)))
+        length = max(1, block_cells() // max(1, source.cells))  # of what is read, wanted or not
         for start in range(0, len(rows), length):
             stop = min(start + length, len(rows))
-            block = self._cleaned(np.asarray(part.frames(start, stop), np.float32), part, start)
-            for chosen in _once_each(rows[start:stop]):
-                where = rows[start:stop][chosen]
-                if every:
-                    self._settle(where, slice(None), block[chosen], part)
-                else:
-                    for number, column in enumerate(columns):
-                        cells = slice(column, column + 1)
-                        self._settle(where, cells, block[chosen][..., number : number + 1], part)
+            block = np.asarray(source.frames(start, stop), np.float32)
+            block = self._without_missing(block, source, start)
+            for group in _groups_without_repeats(rows[start:stop]):
+                where = rows[start:stop][group]
+                if all_channels:
+                    self._store(where, slice(None), block[group], source)
+                    continue
+                for number, column in enumerate(columns):
+                    part = block[group][..., number : number + 1]
+                    self._store(where, slice(column, column + 1), part, source)
             self.done += stop - start
-            tell(self.done, self.total)
+            report_progress(self.done, self.total)
 
-    def _settle(
-        self, rows: Int64[np.ndarray, " row"], cells: slice, block: np.ndarray, part: LazySource
-    ) -> None:
-        new, old = ~np.isnan(block), self.mask[rows, :, cells]
-        both = new & old
+    def _store(self, rows: Rows, channels: slice, block: np.ndarray, source: LazySource) -> None:
+        new, old = ~np.isnan(block), self.mask[rows, :, channels]
+        repeated = new & old
         value = np.where(new, block, 0)
-        if both.any():
-            before = self.values[rows, :, cells]
-            value = self._agreed(rows, cells, before, value, both, part)
-        self.values[rows, :, cells] = np.where(new, value, self.values[rows, :, cells])
-        self.mask[rows, :, cells] = new | old
+        if repeated.any():
+            before = self.values[rows, :, channels]
+            value = self._resolve(rows, channels, before, value, repeated, source)
+        self.values[rows, :, channels] = np.where(new, value, self.values[rows, :, channels])
+        self.mask[rows, :, channels] = new | old
         if self.count is not None:
-            self.count[rows, :, cells] += new
+            self.count[rows, :, channels] += new
 
-    def _agreed(
+    def _resolve(
         self,
-        rows: Int64[np.ndarray, " row"],
-        cells: slice,
+        rows: Rows,
+        channels: slice,
         before: np.ndarray,
         value: np.ndarray,
-        both: np.ndarray,
-        part: LazySource,
+        repeated: np.ndarray,
+        source: LazySource,
     ) -> np.ndarray:
-        """What to write where a cell is given again."""
-        self.repeated += int(both.sum())
+        """The values to store where a cell is given again: mean, first, last or an error."""
+        self.repeated += int(repeated.sum())
         if self.count is not None:
-            seen = self.count[rows, :, cells].astype(np.float64)
-            return np.where(both, before + (value - before) / (seen + 1), value)
-        differ = both & (before != value)
+            count = self.count[rows, :, channels].astype(np.float64)
+            return np.where(repeated, before + (value - before) / (count + 1), value)
+        differ = repeated & (before != value)
         if self.config.duplicates == "first":
-            return np.where(both, before, value)
+            return np.where(repeated, before, value)
         if self.config.duplicates == "refuse" and differ.any():
-            raise self._conflict(rows, cells, before, value, differ, part)
+            raise self._conflict(rows, channels, before, value, differ, source)
         return value
 
     def _conflict(
         self,
-        rows: Int64[np.ndarray, " row"],
-        cells: slice,
+        rows: Rows,
+        channels: slice,
         before: np.ndarray,
         value: np.ndarray,
         differ: np.ndarray,
-        part: LazySource,
+        source: LazySource,
     ) -> DataError:
-        names = self.channels[cells]
-        listed = [
+        names = self.channels[channels]
+        examples = [
             f"'{names[c]}' at '{self.points.names[n]}', "
             f"{time_label(int(self.times[rows[t]]), self.calendar)}: {before[t, n, c]:g} and "
             f"{value[t, n, c]:g}"
-            for t, n, c in np.argwhere(differ)[:LISTED]
+            for t, n, c in np.argwhere(differ)[:MAX_CONFLICTS]
         ]
         return DataError(
-            f"'{part.origin}': {int(differ.sum())} values are given twice and differ ("
-            + "; ".join(listed)
+            f"'{source.origin}': {int(differ.sum())} values are given twice and differ ("
+            + "; ".join(examples)
             + "). Remove the wrong ones, or choose with --set read.duplicates=mean, first or last. "
             "An hour that occurs twice each autumn is local time: give its --timezone."
         )
 
-    def _cleaned(self, block: np.ndarray, part: LazySource, start: int) -> np.ndarray:
-        """Sentinels and, if wished, infinite values as NaN."""
+    def _without_missing(self, block: np.ndarray, source: LazySource, start: int) -> np.ndarray:
+        """The block with NaN for sentinels and, if configured, for infinite values."""
         absent = np.isin(block, np.array([SENTINEL, *self.config.missing], np.float32))
         if absent.any():
             self.sentinels += int(absent.sum())
@@ -132,36 +143,36 @@ class Accumulator:
             return block
         if self.config.infinite == "refuse":
             t, n, c = np.argwhere(infinite)[0]
-            when = time_label(int(part.times[start + t]), part.calendar)
+            time = time_label(int(source.times[start + t]), source.calendar)
             raise DataError(
-                f"'{part.origin}': {int(infinite.sum())} values are infinite or too large for "
-                f"float32 (first: '{part.channels[c]}' at '{part.points.names[n]}', {when}). If "
-                "they mean missing: --set read.infinite=missing."
+                f"'{source.origin}': {int(infinite.sum())} values are infinite or too large for "
+                f"float32 (first: '{source.channels[c]}' at '{source.points.names[n]}', {time}). "
+                "If they mean missing: --set read.infinite=missing."
             )
         self.infinite += int(infinite.sum())
         return np.where(infinite, np.nan, block)
 
     def notes(self) -> list[str]:
-        """What was done to the values, for people."""
-        told = []
+        """Sentences on what was done to the values."""
+        notes = []
         if self.sentinels:
             marks = ", ".join(f"{v:g}" for v in (SENTINEL, *self.config.missing))
-            told.append(f"{self.sentinels} values equal to {marks} count as missing.")
+            notes.append(f"{self.sentinels} values equal to {marks} count as missing.")
         if self.infinite:
-            told.append(f"{self.infinite} infinite values count as missing.")
+            notes.append(f"{self.infinite} infinite values count as missing.")
         if self.repeated and self.config.every is None:
             how = {"refuse": "equal, merged"}.get(self.config.duplicates, self.config.duplicates)
-            told.append(f"{self.repeated} values were given more than once ({how}).")
-        return told
+            notes.append(f"{self.repeated} values were given more than once ({how}).")
+        return notes
 
 
-def cells_at_once() -> int:
-    """Cells read at a time: fewer where the memory budget is small."""
-    return max(2**16, min(BLOCK, memory_budget() // 32))
+def block_cells() -> int:
+    """Number of cells to read at a time: fewer where the memory budget is small."""
+    return max(MIN_BLOCK_CELLS, min(MAX_BLOCK_CELLS, memory_budget() // 32))
 
 
-def in_bins(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np.ndarray, " time"]:
-    """The nearest whole multiple of `read.every`, half way up."""
+def bin_times(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np.ndarray, " time"]:
+    """Times rounded to multiples of `read.every`, halves upwards; unchanged without it."""
     if config.every is None:
         return times
     step = parse_duration(config.every)
@@ -170,13 +181,13 @@ def in_bins(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np.n
     return (times + step // 2) // step * step
 
 
-def _once_each(rows: Int64[np.ndarray, " row"]) -> list[np.ndarray]:
-    """Positions in groups that hold no row twice; nearly always a single group."""
+def _groups_without_repeats(rows: Rows) -> list[np.ndarray]:
+    """Indices in groups that hold no row twice; nearly always a single group."""
     if (np.diff(rows) > 0).all():
         return [np.arange(len(rows))]
     order = np.argsort(rows, kind="stable")
-    first = np.r_[True, np.diff(rows[order]) > 0]
-    begin = np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))
-    turn = np.empty(len(rows), dtype=np.int64)  # how often the row occurred before
-    turn[order] = np.arange(len(rows)) - begin
-    return [np.flatnonzero(turn == number) for number in range(int(turn.max()) + 1)]
+    is_first = np.r_[True, np.diff(rows[order]) > 0]
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+    occurrence = np.empty(len(rows), dtype=np.int64)  # of each row, from 0
+    occurrence[order] = np.arange(len(rows)) - first
+    return [np.flatnonzero(occurrence == number) for number in range(int(occurrence.max()) + 1)]

@@ -1,4 +1,4 @@
-"""LazySource: what a file holds, known before its values are read, and read block by block."""
+"""LazySource: the content of one file, described before its values are read block by block."""
 
 from __future__ import annotations
 
@@ -14,45 +14,55 @@ from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.io.moments import moment
+from stonet.io.dates import time_bounds
 
-SLACK_DEGREES = 2e-5  # around a box; a longitude in float32 is off by up to 1.6e-5
-SLACK = 1e-6  # around one on a plane, of its size
+TOLERANCE_DEGREES = 2e-5  # around a box: a longitude in float32 is off by up to 1.6e-5
+TOLERANCE = 1e-6  # around a box on a plane, as a share of its size
 
 Index = Int64[np.ndarray, " chosen"]
 
 
 class NoValues(DataError):
-    """A file with nothing to forecast, such as a table of places: skipped beside other files."""
+    """A file without the requested values, such as a table of stations.
 
-    def __init__(self, message: str, have: Sequence[str] = (), titled: bool = False) -> None:
+    It is skipped if other files have values.
+
+    Args:
+        message: of the error.
+        available: channels that the file has, if others were requested.
+        named_by_file: whether the name of its only channel is that of the file.
+    """
+
+    def __init__(
+        self, message: str, available: Sequence[str] = (), named_by_file: bool = False
+    ) -> None:
         super().__init__(message)
-        self.have = tuple(have)  # what it holds, where something else was asked for
-        self.titled = titled  # whether only the file's name says that it is something else
+        self.available = tuple(available)
+        self.named_by_file = named_by_file
 
 
 @dataclass(frozen=True)
 class LazySource:
-    """One file's (or one object's) values at points through time, still where they are.
+    """Values of one file or object at points through time, not yet read.
 
-    Times may be in any order and occur twice; `assembly.assemble` sorts, joins and checks them.
+    Times may be in any order and repeated; `merge.merge_sources` sorts, joins and checks them.
 
     Args:
         origin: the file, for messages.
         times: (time,) nanoseconds, as in Field.
-        points: where the nodes are.
+        points: positions of the nodes.
         channels: one name for each channel.
         units: one for each channel.
-        frames: frames(start, stop) gives (time, node, channel) as float32, NaN where missing, of
-            the frames at positions start <= i < stop, in the order of `times`.
+        frames: frames(start, stop) reads (time, node, channel) as float32, NaN where missing, for
+            the indices start <= i < stop of `times`.
         calendar: whether `times` are dates.
-        named: whether the points' names come from the file (else they are only numbered).
-        grid: whether the points are a grid's, where a pole is given many times.
-        reference_time: for forecasts, the last time whose data was known.
+        named: whether the names of the points come from the file; otherwise they are numbers.
+        grid: whether the points are those of a grid, which may hold a pole many times.
+        reference_time: of forecasts, the last time whose data were available.
         sites: numbers of each point, such as its altitude.
-        attrs: free notes carried along.
+        attrs: attributes that are kept with the values.
         notes: what reading did or assumed, one sentence each.
-        cells: values that must be read for one frame, wanted or not; 0: just those that it has.
+        cells: values that are read for one frame, including unwanted ones; 0: node x channel.
     """
 
     origin: str
@@ -74,8 +84,24 @@ class LazySource:
         if not self.cells:
             object.__setattr__(self, "cells", len(self.points) * len(self.channels))
 
+    def with_notes(self, *notes: str) -> LazySource:
+        """The same source with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def select(self, config: ReadConfig) -> LazySource | None:
+        """The requested variables, region and times; None if the source has none of them."""
+        source = self.select_channels(config.variables) if config.variables else self
+        if source is None:
+            return None
+        if config.bbox is not None:
+            inside = inside_box(self.points, config.bbox)
+            if not inside.any():
+                return None
+            source = source.take(np.flatnonzero(inside))
+        return source.select_period(config.start, config.stop)
+
     def take(self, index: Index) -> LazySource:
-        """The same at some of the points; a frame is still read whole, and costs what it did."""
+        """Some of the points, in the order of `index`; frames are still read completely."""
         if np.array_equal(index, np.arange(len(self.points))):
             return self
         frames = self.frames
@@ -86,23 +112,8 @@ class LazySource:
             sites={name: row[index] for name, row in self.sites.items()},
         )
 
-    def narrowed(self, config: ReadConfig) -> LazySource | None:
-        """Only the wanted variables, region and times; None where nothing of them is here."""
-        content = self.of_channels(config.variables) if config.variables else self
-        if content is None:
-            return None
-        if config.bbox is not None:
-            inside = inside_box(self.points, config.bbox)
-            if not inside.any():
-                return None
-            content = content.take(np.flatnonzero(inside))
-        return content.during(config.start, config.stop)
-
-    def of_channels(self, names: Sequence[str]) -> LazySource | None:
-        """Only the channels of these names, in this order; None where there are none.
-
-        A frame is still read whole, and costs what it did.
-        """
+    def select_channels(self, names: Sequence[str]) -> LazySource | None:
+        """The channels of these names, in this order; None if there are none."""
         chosen = [self.channels.index(name) for name in names if name in self.channels]
         if not chosen:
             return None
@@ -114,12 +125,12 @@ class LazySource:
             frames=lambda start, stop: frames(start, stop)[:, :, chosen],
         )
 
-    def during(self, start: str | None, stop: str | None) -> LazySource | None:
-        """Only the frames from `start` to `stop`, both included; None where there are none."""
+    def select_period(self, start: str | None, stop: str | None) -> LazySource | None:
+        """The frames from `start` to `stop`, both included; None if there are none."""
         if start is None and stop is None:
             return self
-        first = None if start is None else moment(start, self.calendar)[0]
-        last = None if stop is None else moment(stop, self.calendar)[1]
+        first = None if start is None else time_bounds(start, self.calendar)[0]
+        last = None if stop is None else time_bounds(stop, self.calendar)[1]
         wanted = np.ones(len(self.times), dtype=bool)
         wanted &= True if first is None else self.times >= first
         wanted &= True if last is None else self.times <= last
@@ -127,7 +138,7 @@ class LazySource:
             return None
         index, frames = np.flatnonzero(wanted), self.frames
         low, high = int(index[0]), int(index[-1]) + 1
-        if high - low == len(index):  # the usual case: a stretch of the file
+        if high - low == len(index):  # the usual case: consecutive frames
             return replace(
                 self, times=self.times[low:high], frames=lambda a, b: frames(low + a, low + b)
             )
@@ -139,8 +150,8 @@ class LazySource:
         )
 
 
-def of_field(field: Field) -> LazySource:
-    """A field that is there already, to select from it."""
+def from_field(field: Field) -> LazySource:
+    """A Field as a source, to select from it."""
     return LazySource(
         origin=str(field.attrs.get("title", "the field")),
         times=field.times,
@@ -157,48 +168,54 @@ def of_field(field: Field) -> LazySource:
 
 
 def inside_box(points: Points, box: tuple[float, float, float, float]) -> np.ndarray:
-    """Which points lie in (west, south, east, north), over the date line too; or in x, y, x, y.
+    """Which points lie in a box; its edges belong to it, up to rounding.
 
-    The edges belong to the box, and so do coordinates that rounding moved off them.
+    Args:
+        points: on a sphere or a plane.
+        box: (west, south, east, north), possibly across the date line; or (x, y, x, y).
     """
     west, south, east, north = box
-    across, along = points.coordinates.T if points.kind == "plane" else points.coordinates.T[::-1]
-    if south > north or (points.kind == "plane" and west > east):
+    plane = points.kind == "plane"
+    x, y = points.coordinates.T if plane else points.coordinates.T[::-1]
+    if south > north or (plane and west > east):
         raise UsageError(f"The box {box} is empty; write west,south,east,north (or x,y,x,y).")
-    plane, size = points.kind == "plane", max(east - west, north - south)
-    slack = SLACK * (size if np.isfinite(size) else 0.0) if plane else SLACK_DEGREES
-    inside = (along >= south - slack) & (along <= north + slack)
+    size = max(east - west, north - south)
+    tolerance = TOLERANCE * (size if np.isfinite(size) else 0.0) if plane else TOLERANCE_DEGREES
+    inside = (y >= south - tolerance) & (y <= north + tolerance)
     if plane:
-        return inside & (across >= west - slack) & (across <= east + slack)
+        return inside & (x >= west - tolerance) & (x <= east + tolerance)
     width = 360.0 if east - west >= 360 else (east - west) % 360.0
-    return inside & ((across - west + slack) % 360.0 <= width + 2 * slack)
+    return inside & ((x - west + tolerance) % 360.0 <= width + 2 * tolerance)
 
 
-def with_levels(config: ReadConfig, contents: Sequence[LazySource]) -> ReadConfig:
-    """The variables that were asked for, where `r` stands for all its levels `r_500`, `r_850`."""
-    have = list(dict.fromkeys(name for content in contents for name in content.channels))
+def expand_levels(config: ReadConfig, sources: Sequence[LazySource]) -> ReadConfig:
+    """The requested variables, with `r` replaced by all its levels `r_500`, `r_850`."""
+    available = list(dict.fromkeys(name for source in sources for name in source.channels))
     names: list[str] = []
     for name in config.variables:
         level = re.compile(re.escape(name) + r"(_-?\d[\d.]*(e[+-]?\d+)?)+")
-        names += [name] if name in have else [n for n in have if level.fullmatch(n)] or [name]
+        levels = [other for other in available if level.fullmatch(other)]
+        names += [name] if name in available else levels or [name]
     return config.model_copy(update={"variables": tuple(dict.fromkeys(names))})
 
 
-def nothing_left(contents: Sequence[LazySource], config: ReadConfig) -> DataError | UsageError:
-    """The error for a selection that selects nothing: what was asked, and what there is."""
-    have = sorted({name for content in contents for name in content.channels})
-    unknown = [name for name in config.variables if name not in have]
+def empty_selection(sources: Sequence[LazySource], config: ReadConfig) -> UsageError:
+    """The error for a selection without values: what was requested, and what is available."""
+    available = sorted({name for source in sources for name in source.channels})
+    unknown = [name for name in config.variables if name not in available]
     if unknown:
-        return UsageError(f"No variable '{unknown[0]}' in the data; there are: {', '.join(have)}.")
-    corner = np.concatenate([content.points.coordinates for content in contents])
-    low, high = corner.min(0), corner.max(0)
-    times = np.concatenate([content.times for content in contents])
-    span = times.min(), times.max()
-    if contents[0].calendar:
-        span = tuple(np.datetime64(int(t), "ns").astype("datetime64[s]") for t in span)
-    axes = contents[0].points.geometry.axes
+        return UsageError(
+            f"No variable '{unknown[0]}' in the data; there are: {', '.join(available)}."
+        )
+    coordinates = np.concatenate([source.points.coordinates for source in sources])
+    low, high = coordinates.min(0), coordinates.max(0)
+    times = np.concatenate([source.times for source in sources])
+    period = times.min(), times.max()
+    if sources[0].calendar:
+        period = tuple(np.datetime64(int(t), "ns").astype("datetime64[s]") for t in period)
+    axes = sources[0].points.geometry.axes
     return UsageError(
-        "The selection (read.bbox, read.start, read.stop) leaves nothing: the data have "
+        "The selection (read.bbox, read.start, read.stop) is empty: the data have "
         f"{axes[0]} {low[0]:g} to {high[0]:g}, {axes[1]} {low[1]:g} to {high[1]:g}, "
-        f"times {span[0]} to {span[1]}. A box is west,south,east,north."
+        f"times {period[0]} to {period[1]}. A box is west,south,east,north."
     )

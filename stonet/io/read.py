@@ -1,4 +1,4 @@
-"""Where Fields come from: files of the formats that people have, and their objects in memory."""
+"""Fields from files of the usual formats, and from objects in memory."""
 
 from __future__ import annotations
 
@@ -15,86 +15,103 @@ from pydantic import ValidationError
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.errors import DataError, UsageError
-from stonet.io.lazy_source import LazySource, NoValues, of_field
-from stonet.io.merge import assemble
-from stonet.system.progress import tell
+from stonet.io.lazy_source import LazySource, NoValues, from_field
+from stonet.io.merge import merge_sources
+from stonet.system.progress import report_progress
 
-# which module reads which files; it offers read(path, config) -> list[LazySource]
+# the function (module:name) that opens each format: (path, config) -> list[LazySource]
+TABLE = "tables.read:open_table"
+NETCDF = "arrays.backends:open_netcdf"
+HDF5 = "arrays.backends:open_hdf5"
+ZARR = "arrays.backends:open_zarr"
+GRIB = "grib.read:open_grib"
 SUFFIXES = {
-    ".csv": "tables.read",
-    ".tsv": "tables.read",
-    ".txt": "tables.read",
-    ".parquet": "tables.read",
-    ".pq": "tables.read",
-    ".nc": "arrays.netcdf",
-    ".nc4": "arrays.netcdf",
-    ".cdf": "arrays.netcdf",
-    ".h5": "arrays.hdf5",
-    ".hdf5": "arrays.hdf5",
-    ".zarr": "arrays.zarr",
-    ".grib": "grib.read",
-    ".grib2": "grib.read",
-    ".grb": "grib.read",
-    ".grb2": "grib.read",
+    ".csv": TABLE,
+    ".tsv": TABLE,
+    ".txt": TABLE,
+    ".parquet": TABLE,
+    ".pq": TABLE,
+    ".nc": NETCDF,
+    ".nc4": NETCDF,
+    ".cdf": NETCDF,
+    ".h5": HDF5,
+    ".hdf5": HDF5,
+    ".zarr": ZARR,
+    ".grib": GRIB,
+    ".grib2": GRIB,
+    ".grb": GRIB,
+    ".grb2": GRIB,
 }
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # of text tables
-MAGIC = {
-    b"\x89HDF\r\n\x1a\n": "arrays.hdf5",
-    b"CDF": "arrays.netcdf",
-    b"GRIB": "grib.read",
-    b"PAR1": "tables.read",
-}
+FIRST_BYTES = {b"\x89HDF\r\n\x1a\n": HDF5, b"CDF": NETCDF, b"GRIB": GRIB, b"PAR1": TABLE}
 ZARR_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of them makes a folder a Zarr store
 
 
 def read(source: Any, **options: Any) -> Field:
-    """A Field from anything that holds values at places through time.
-
-    Example:
-        >>> read("stations.csv", variables="temperature", bbox=(-10, 50, 2, 58))
+    """Read a Field from anything that holds values at positions through time.
 
     Args:
-        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder or a pattern such
-            as "era5/*.grib" of them, a pandas or xarray object, or a list of these.
+        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder of such files, a
+            pattern such as "era5/*.grib", a pandas or xarray object, or a list of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
             timezone, stations, ...
+
+    Returns:
+        One Field of all files. `Field.notes` says what was done or assumed.
+
+    Raises:
+        DataError: a file is damaged, contradictory or of an unsupported kind.
+        UsageError: an option is invalid, or nothing is selected.
+
+    Example:
+        >>> read("stations.csv", variables="temperature", bbox=(-10, 50, 2, 58))  # doctest: +SKIP
     """
     return read_with(source, read_config(options))
 
 
 def read_config(options: dict[str, Any]) -> ReadConfig:
-    """The options, checked; a wrong one is named."""
+    """The options of `read` as a configuration; an invalid one is named."""
     try:
         return ReadConfig(**options)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"][:1]))
+        name = ".".join(map(str, first["loc"][:1]))
         raise UsageError(
-            f"Option {where} = {first.get('input')!r} of read() does not fit: {first['msg']}. "
+            f"Option {name} = {first.get('input')!r} of read() does not fit: {first['msg']}. "
             f"Options are: {', '.join(ReadConfig.model_fields)}."
         ) from None
 
 
 def read_with(source: Any, config: ReadConfig) -> Field:
-    """As `read`, with the options as a configuration's section."""
+    """As `read`, with the options as a section of the configuration."""
     if isinstance(source, Field) and config == ReadConfig():
         return source
     if isinstance(source, Field):  # its points were accepted before
         config = config.model_copy(update={"same_place": "keep"})
     check_options(config)
     try:
-        contents = contents_of(source, config)
+        sources = open_sources(source, config)
     except NoValues as error:
-        contents = _renamed(source, config, error)
-    if not contents:
-        raise DataError(f"Nothing to read in {source!r}.")
-    return assemble(contents, config)
+        sources = _rename_channel(source, config, error)
+    if not sources:
+        raise DataError(f"There is nothing to read in {source!r}.")
+    return merge_sources(sources, config)
+
+
+def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
+    """What the configuration selects of every episode; unseen points stay unseen."""
+    if config == ReadConfig():
+        return dataset
+    episodes = tuple(read_with(episode, config) for episode in dataset.episodes)
+    held_out = {dataset.points.names[i] for i in dataset.unseen}
+    unseen = (i for i, name in enumerate(episodes[0].points.names) if name in held_out)
+    return replace(dataset, episodes=episodes, unseen=tuple(unseen))
 
 
 def check_options(config: ReadConfig) -> None:
-    """Refuse what is wrong whatever is read, even where it would have no effect."""
+    """Refuse options that are invalid for every source, even where they would have no effect."""
     if config.timezone is not None:
-        _module("dates").parse_zone(config.timezone)
+        _function("dates:parse_zone")(config.timezone)
     if config.stations is not None and not Path(config.stations).exists():
         raise UsageError(f"No file '{config.stations}'. Check the path of the table of stations.")
     if config.every is not None and config.duplicates in ("first", "last"):
@@ -104,96 +121,83 @@ def check_options(config: ReadConfig) -> None:
         )
 
 
-def _renamed(source: Any, config: ReadConfig, error: NoValues) -> list[LazySource]:
-    """A single wide table's values under the one name that was asked for.
-
-    Its own name is that of the file: what `stations.csv` taught is asked of `newest.csv`.
-    """
-    if not error.titled or len(config.variables) != 1:
-        raise error
-    contents = contents_of(source, config.model_copy(update={"variables": ()}))
-    if len(contents) != 1:
-        raise error
-    note = f"The values of '{contents[0].origin}' are taken as '{config.variables[0]}', as asked."
-    notes = (*contents[0].notes, note)
-    return [replace(contents[0], channels=config.variables, notes=notes)]
-
-
-def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
-    """Only what the configuration asks for of every episode; held-out points stay held out."""
-    if config == ReadConfig():
-        return dataset
-    episodes = tuple(read_with(episode, config) for episode in dataset.episodes)
-    held_out = {dataset.points.names[i] for i in dataset.unseen}
-    unseen = (i for i, name in enumerate(episodes[0].points.names) if name in held_out)
-    return replace(dataset, episodes=episodes, unseen=tuple(unseen))
-
-
-def contents_of(source: Any, config: ReadConfig) -> list[LazySource]:
-    """What the source holds, unread."""
+def open_sources(source: Any, config: ReadConfig) -> list[LazySource]:
+    """The content of a source, not yet read."""
     if isinstance(source, Field):
-        return _no_tables([of_field(source)], config)
+        return _note_ignored_options([from_field(source)], config)
     if isinstance(source, (str, Path)):
-        return _contents_of_files(find_files(source), config)
-    if hasattr(source, "data_vars") or hasattr(source, "to_dataset"):  # xarray's two kinds
-        found = _module("arrays.dataset").contents(source, "the xarray object", config)
-        return _no_tables(found, config)
+        return _open_files(find_files(source), config)
+    if hasattr(source, "data_vars") or hasattr(source, "to_dataset"):  # xarray's two types
+        from_object = _function("arrays.dataset:from_object")
+        return _note_ignored_options(from_object(source, "the xarray object", config), config)
     if hasattr(source, "to_pandas") or hasattr(source, "columns"):  # pandas, polars, arrow
-        return list(_module("tables.read").from_frame(source, "the table", config))
+        return list(_function("tables.read:from_frame")(source, "the table", config))
     if isinstance(source, Iterable):
-        many = list(source)
-        if many and all(isinstance(one, (str, Path)) for one in many):
-            return _contents_of_files([p for one in many for p in find_files(one)], config)
-        return [content for one in many for content in contents_of(one, config)]
+        items = list(source)
+        if items and all(isinstance(item, (str, Path)) for item in items):
+            return _open_files([path for item in items for path in find_files(item)], config)
+        return [opened for item in items for opened in open_sources(item, config)]
     raise UsageError(
         f"Cannot read a {type(source).__name__}; expected a path, a pattern, a pandas or xarray "
         "object, or a list of them."
     )
 
 
-def _contents_of_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
-    """What the files hold together; a file without values is an error only by itself."""
-    found: list[LazySource] = []
-    without: list[NoValues] = []
+def _open_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
+    """The content of all files; a file without values is an error only if it is alone."""
+    sources: list[LazySource] = []
+    without_values: list[NoValues] = []
     for number, path in enumerate(paths):
-        tell(number, len(paths))
+        report_progress(number, len(paths))
         try:
-            found += _contents_of_file(path, config)
+            sources += _open_file(path, config)
         except NoValues as error:
-            without.append(error)
-    if without and not found:
-        have = sorted({name for error in without for name in error.have})
-        if len(paths) > 1 and have:
+            without_values.append(error)
+    if without_values and not sources:
+        available = sorted({name for error in without_values for name in error.available})
+        if len(paths) > 1 and available:
             raise UsageError(
                 f"No variable {', '.join(map(repr, config.variables))} in the data; there are: "
-                f"{', '.join(have)}."
+                f"{', '.join(available)}."
             )
-        raise without[0]
-    if without:
-        note = f"{len(without)} of {len(paths)} files are left out. {without[0]}"
-        found[0] = replace(found[0], notes=(*found[0].notes, note))
-    return found
+        raise without_values[0]
+    if without_values:
+        note = f"{len(without_values)} of {len(paths)} files are left out. {without_values[0]}"
+        sources[0] = sources[0].with_notes(note)
+    return sources
+
+
+def _open_file(path: Path, config: ReadConfig) -> list[LazySource]:
+    """The content of a file, by the format of its suffix or else of its first bytes."""
+    opener = ZARR if path.is_dir() else SUFFIXES.get(_suffix(path)) or _format_of_content(path)
+    if opener is None:
+        raise DataError(
+            f"'{path}' is of an unsupported kind ('{path.suffix}'); expected one of: "
+            f"{', '.join(SUFFIXES)}; tables may be compressed ({', '.join(COMPRESSED)})."
+        )
+    sources: list[LazySource] = _function(opener)(path, config)
+    return sources if opener == TABLE else _note_ignored_options(sources, config)
 
 
 def find_files(source: str | Path) -> list[Path]:
-    """The files that a path, a folder or a pattern stands for, sorted by name."""
+    """The files of a path, a folder or a pattern, sorted by name."""
     path = Path(source)
     if path.exists():
         if not path.is_dir() or is_zarr(path):
             return [path]
-        found = [p for p in sorted(path.iterdir()) if _known(p)]
-        if not found:
+        files = [child for child in sorted(path.iterdir()) if _is_supported(child)]
+        if not files:
             raise DataError(
                 f"The folder '{path}' holds no file that can be read; expected names that end in "
                 f"{', '.join(SUFFIXES)}."
             )
-        return found
+        return files
     if has_magic(str(source)):
-        found = [Path(name) for name in sorted(glob(str(source)))]
-        if found:
-            return found
+        files = [Path(name) for name in sorted(glob(str(source)))]
+        if files:
+            return files
     hint = ""
-    if re.fullmatch(r"[A-Za-z][\w-]*", str(source)):  # which names there are is not known here
+    if re.fullmatch(r"[A-Za-z][\w-]*", str(source)):  # `io` does not import `datasets`
         hint = f" If it is the name of a data set: stonet.open_dataset({str(source)!r})."
     raise UsageError(f"No file '{source}'. Check the path.{hint}")
 
@@ -203,28 +207,31 @@ def is_zarr(path: Path) -> bool:
     return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in ZARR_FILES)
 
 
-def _contents_of_file(path: Path, config: ReadConfig) -> list[LazySource]:
-    """By the module that its name, or else its first bytes, call for."""
-    module = "arrays.zarr" if path.is_dir() else SUFFIXES.get(_suffix(path)) or _sniffed(path)
-    if module is None:
-        raise DataError(
-            f"'{path}' is of a kind that is not read ('{path.suffix}'); expected one of: "
-            f"{', '.join(SUFFIXES)}; tables may be compressed ({', '.join(COMPRESSED)})."
-        )
-    found: list[LazySource] = _module(module).read(path, config)
-    return found if module == "tables.read" else _no_tables(found, config)
+def _rename_channel(source: Any, config: ReadConfig, error: NoValues) -> list[LazySource]:
+    """The only channel of a wide table under the requested name.
+
+    The file's name is the channel's name, so a model trained on `stations.csv` needs this to read
+    `newest.csv`.
+    """
+    if not error.named_by_file or len(config.variables) != 1:
+        raise error
+    sources = open_sources(source, config.model_copy(update={"variables": ()}))
+    if len(sources) != 1:
+        raise error
+    note = f"The values of '{sources[0].origin}' are read as '{config.variables[0]}', as requested."
+    return [replace(sources[0].with_notes(note), channels=config.variables)]
 
 
-def _no_tables(contents: list[LazySource], config: ReadConfig) -> list[LazySource]:
-    """With a note, where options were given that only tables heed."""
+def _note_ignored_options(sources: list[LazySource], config: ReadConfig) -> list[LazySource]:
+    """The sources with a note, if options were given that apply to tables only."""
     given = [f"read.{name}" for name in ("timezone", "stations") if getattr(config, name)]
     if not given:
-        return contents
-    note = f"{' and '.join(given)}: of no effect on data that are no table."
-    return [replace(content, notes=(*content.notes, note)) for content in contents]
+        return sources
+    note = f"{' and '.join(given)}: without effect, since the data are not a table."
+    return [source.with_notes(note) for source in sources]
 
 
-def _known(path: Path) -> bool:
+def _is_supported(path: Path) -> bool:
     hidden = path.name.startswith((".", "_"))
     return not hidden and (_suffix(path) in SUFFIXES if path.is_file() else is_zarr(path))
 
@@ -234,11 +241,13 @@ def _suffix(path: Path) -> str:
     return plain.suffix.lower()
 
 
-def _sniffed(path: Path) -> str | None:
+def _format_of_content(path: Path) -> str | None:
     with path.open("rb") as file:
         start = file.read(8)
-    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+    return next((opener for magic, opener in FIRST_BYTES.items() if start.startswith(magic)), None)
 
 
-def _module(name: str) -> Any:
-    return import_module(f"stonet.io.{name}")  # heavy libraries are imported when used
+def _function(name: str) -> Any:
+    """A function of this package by "module:name"; heavy libraries are imported when used."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"stonet.io.{module}"), function)

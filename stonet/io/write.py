@@ -1,10 +1,10 @@
-"""Fields as files: NetCDF and Zarr after CF, or long tables. Each appears whole or not at all.
+"""Fields as files: NetCDF and Zarr after CF, or long tables. Writing is atomic.
 
 A table has a row for each time and station, and these columns: station, time (ISO 8601, UTC), lat
 and lon (or x and y); in forecasts forecast_reference_time and forecast_period (an ISO 8601
-duration, as `pandas.to_timedelta` reads it); the channels, empty where missing; and what is known
-of each station: altitude, nearest_observation, support in words. A unit stands behind the name, as
-in "t2m (K)". Without a calendar times are "time (s)".
+duration, as `pandas.to_timedelta` reads it); the channels, empty where missing; and attributes of
+each station: altitude, nearest_observation, support. A unit stands behind the name, as in
+"t2m (K)". Without a calendar times are "time (s)".
 """
 
 from __future__ import annotations
@@ -20,27 +20,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.cf import NANOSECONDS, SUPPORT, replacing, to_netcdf, to_xarray
+from stonet.data.cf import NANOSECONDS, SUPPORT, to_netcdf, to_xarray
 from stonet.data.field import Field
 from stonet.errors import UsageError
+from stonet.system.atomic import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = 2**19  # of a table that are made at a time
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a text that starts so
+BLOCK_ROWS = 2**19  # rows of a table that are written at a time
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # texts that a spreadsheet would execute
 BRACKETS = set("()[]")
 ZARR_FILES = (".zgroup", ".zmetadata", ".zattrs", "zarr.json")
 
 
 def write(field: Field, path: str | Path) -> None:
-    """Write the field in the format that the name asks for: .nc, .zarr, .csv, .csv.gz, .parquet."""
+    """Write a Field in the format of the suffix: .nc, .zarr, .csv, .csv.gz, .parquet.
+
+    Args:
+        field: observations or a forecast.
+        path: a new file, or one of the same format to be replaced.
+
+    Example:
+        >>> write(field, "forecast.nc")  # doctest: +SKIP
+    """
     check_writable(path)
     WRITERS[_suffix(Path(path))](field, Path(path))
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse what `write` could not do, before any long work."""
+    """Refuse a path that `write` cannot write, before any long work."""
     path = Path(path)
     suffix = _suffix(path)
     if suffix not in WRITERS:
@@ -51,9 +60,9 @@ def check_writable(path: str | Path) -> None:
         raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"The folder '{path.parent}' is not writable. Choose another one.")
-    if path.exists() and not _may_replace(path, suffix):
+    if path.exists() and not _is_replaceable(path, suffix):
         raise UsageError(
-            f"'{path}' is there already, no {suffix} that could be replaced. Choose another name."
+            f"'{path}' exists and is not a {suffix} that could be replaced. Choose another name."
         )
     library = {".zarr": "zarr", ".parquet": "pyarrow"}.get(suffix)
     if library and find_spec(library) is None:
@@ -63,11 +72,18 @@ def check_writable(path: str | Path) -> None:
 def table(
     field: Field, start: int = 0, stop: int | None = None, text: bool = False
 ) -> pd.DataFrame:
-    """The long table of some of the frames; as `text`, times are words and names are harmless."""
+    """A long table of some of the frames.
+
+    Args:
+        field: observations or a forecast.
+        start: first frame.
+        stop: the frame after the last one; None: all.
+        text: whether times are text, and names are made safe for spreadsheets.
+    """
     import pandas as pd
 
     times, count = field.times[start:stop], len(field.points)
-    safe, clock = _harmless if text else str, "" if field.calendar else "s"
+    safe, time_unit = _spreadsheet_safe if text else str, "" if field.calendar else "s"
     columns: dict[str, Any] = {}
 
     def add(name: str, unit: str, values: np.ndarray) -> None:
@@ -75,34 +91,34 @@ def table(
         columns[title if title not in columns else f"{title}_of_station"] = values
 
     add("station", "", np.tile(np.array([safe(n) for n in field.points.names], object), len(times)))
-    add("time", clock, np.repeat(_dates(times, field, text), count))
+    add("time", time_unit, np.repeat(_times(times, field, text), count))
     for axis, values in zip(field.points.geometry.axes, field.points.coordinates.T, strict=True):
         add(axis, "", np.tile(values, len(times)))
     if field.reference_time is not None:
         issued = np.full(len(times), field.reference_time, dtype=np.int64)
-        add("forecast_reference_time", clock, np.repeat(_dates(issued, field, text), count))
-        add("forecast_period", clock, np.repeat(_spans(times - issued, field, text), count))
-    values, observed = field.values[start:stop], field.observed[start:stop]
+        add("forecast_reference_time", time_unit, np.repeat(_times(issued, field, text), count))
+        add("forecast_period", time_unit, np.repeat(_durations(times - issued, field, text), count))
+    observed = field.observed[start:stop]
+    values = np.where(observed, field.values[start:stop], np.float32("nan"))
     for number, (name, unit) in enumerate(field.quantity):
-        known = np.where(observed[..., number], values[..., number], np.float32("nan"))
-        add(name, unit, known.ravel())
+        add(name, unit, values[..., number].ravel())
     units = {"altitude": "m", "nearest_observation": "km" * (field.points.kind == "sphere")}
     for name, row in field.sites.items():
-        add(name, units.get(name, ""), np.tile(_words(name, row), len(times)))
-    made = pd.DataFrame(columns)
+        add(name, units.get(name, ""), np.tile(_site_labels(name, row), len(times)))
+    frame = pd.DataFrame(columns)
     for name in ("time", "forecast_reference_time"):
-        if field.calendar and not text and name in made:
-            made[name] = made[name].dt.tz_localize("UTC")
-    return made
+        if field.calendar and not text and name in frame:
+            frame[name] = frame[name].dt.tz_localize("UTC")
+    return frame
 
 
 def _write_zarr(field: Field, path: Path) -> None:
-    with replacing(path) as temporary:  # version 3 has no settled form for texts yet
-        to_xarray(field).to_zarr(temporary, zarr_format=2, consolidated=True)
+    with replacing(path) as stage:  # version 3 has no settled form for strings yet
+        to_xarray(field).to_zarr(stage, zarr_format=2, consolidated=True)
 
 
 def _write_csv(field: Field, path: Path) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as raw:
+    with replacing(path) as stage, stage.open("wb") as raw:
         zipped = gzip.GzipFile("", "wb", mtime=0, fileobj=raw) if path.suffix == ".gz" else raw
         with io.TextIOWrapper(zipped, encoding="utf-8", newline="") as text:
             for number, block in enumerate(_blocks(field, text=True)):
@@ -113,13 +129,13 @@ def _write_parquet(field: Field, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with replacing(path) as temporary:
+    with replacing(path) as stage:
         writer = None
         for block in _blocks(field, text=False):
             schema = None if writer is None else writer.schema
-            made = pa.Table.from_pandas(block, schema=schema, preserve_index=False)
-            writer = writer or pq.ParquetWriter(temporary, made.schema)
-            writer.write_table(made)
+            rows = pa.Table.from_pandas(block, schema=schema, preserve_index=False)
+            writer = writer or pq.ParquetWriter(stage, rows.schema)
+            writer.write_table(rows)
         assert writer is not None  # a field has at least one frame
         writer.close()
 
@@ -137,53 +153,54 @@ def _suffix(path: Path) -> str:
     return "".join(path.suffixes[-2 if path.suffix.lower() == ".gz" else -1 :]).lower()
 
 
-def _may_replace(path: Path, suffix: str) -> bool:
-    """Files by files, and Zarr stores by Zarr stores; a folder of anything else is kept."""
+def _is_replaceable(path: Path, suffix: str) -> bool:
+    """Files replace files, and Zarr stores replace Zarr stores; other folders are kept."""
     if suffix != ".zarr":
         return path.is_file()
     return path.is_dir() and any((path / name).exists() for name in ZARR_FILES)
 
 
 def _blocks(field: Field, text: bool) -> Iterator[pd.DataFrame]:
-    length = max(1, ROWS // len(field.points))
+    length = max(1, BLOCK_ROWS // len(field.points))
     for start in range(0, len(field.times), length):
         yield table(field, start, start + length, text)
 
 
-def _harmless(text: str) -> str:
-    """A text as it is, or behind an apostrophe if a spreadsheet would run it."""
-    if not text.startswith(FORMULA):
+def _spreadsheet_safe(text: str) -> str:
+    """The text, behind an apostrophe if a spreadsheet would execute it."""
+    if not text.startswith(FORMULA_STARTS):
         return text
     try:
         float(text)
-        return text  # a number is only a number
+        return text  # a number is not executed
     except ValueError:
         return f"'{text}"
 
 
-def _dates(times: Int64[np.ndarray, " time"], field: Field, text: bool) -> np.ndarray:
-    """Dates, as text with as many digits behind the second as the field needs; or seconds."""
+def _times(times: Int64[np.ndarray, " time"], field: Field, text: bool) -> np.ndarray:
+    """Dates, as text with as many decimals of a second as the field needs; or seconds."""
     if not field.calendar:
         return times / NANOSECONDS
     dates = times.astype("datetime64[ns]")
     if not text:
         return dates
     sizes = (("s", NANOSECONDS), ("ms", 1_000_000), ("us", 1_000), ("ns", 1))
-    every = np.append(field.times, field.reference_time or 0)
-    unit: Any = next(unit for unit, size in sizes if not (every % size).any())
+    all_times = np.append(field.times, field.reference_time or 0)
+    unit: Any = next(unit for unit, size in sizes if not (all_times % size).any())
     return np.datetime_as_string(dates, unit=unit, timezone="UTC")
 
 
-def _spans(times: Int64[np.ndarray, " time"], field: Field, text: bool) -> np.ndarray:
+def _durations(times: Int64[np.ndarray, " time"], field: Field, text: bool) -> np.ndarray:
     import pandas as pd
 
     if not field.calendar:
         return times / NANOSECONDS
-    spans = times.astype("timedelta64[ns]")
-    return np.array([pd.Timedelta(span).isoformat() for span in spans]) if text else spans
+    durations = times.astype("timedelta64[ns]")
+    return np.array([pd.Timedelta(d).isoformat() for d in durations]) if text else durations
 
 
-def _words(name: str, row: np.ndarray) -> np.ndarray:
+def _site_labels(name: str, row: np.ndarray) -> np.ndarray:
+    """Numbers of each station; the support of a forecast as a word."""
     if name != "support" or not np.isin(row, range(len(SUPPORT))).all():
         return row
     return np.array(SUPPORT, dtype=object)[row.astype(np.int64)]

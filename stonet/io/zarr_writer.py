@@ -1,12 +1,13 @@
-"""ZarrWriter: a Zarr store filled piece by piece, by one process or many, that appears when whole.
+"""ZarrWriter: a Zarr store written in pieces by one or many processes, which appears when complete.
 
-Until then it lies beside its place in the folder NAME.part, with a mark for every piece that is
-done, so that interrupted work can go on. `filled` fills a NetCDF file as well, by one process.
+Until then it lies in the folder NAME.part beside its final path, with a marker for every piece that
+is written, so that interrupted work can be resumed. `open_writer` also writes NetCDF files, by one
+process.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,22 +18,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
-from stonet.data.cf import Write, netcdf_in_pieces, put
+from stonet.data.cf import Write, netcdf_in_pieces
 from stonet.errors import ResourceError, UsageError
 from stonet.io.write import check_writable
 from stonet.system import distributed
+from stonet.system.atomic import acquire_lock, replace
 
 if TYPE_CHECKING:
     import xarray as xr
 
 STORE = "store.zarr"
-MARKS = "done"  # a folder with an empty file for each piece
-ASKED = "asked"  # a file that says what the pieces belong to
-LOCK, BEFORE = ".lock", "before.zarr"  # held by who writes; what had the name until then
+MARKERS = "done"  # a folder with an empty file for each piece
+FINGERPRINT = "request"  # a file that identifies what is being written
+LOCK = ".lock"
+BACKUP = "before.zarr"  # the store that is replaced
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without locks
 
 
 def check_store(path: Path) -> None:
-    """Refuse what could not be written piece by piece, before any long work."""
+    """Refuse a path that cannot be written in pieces, before any long work."""
     if path.suffix.lower() != ".zarr":
         raise UsageError(
             f"'{path}' cannot be written piece by piece. Give a name that ends in .zarr."
@@ -41,46 +45,55 @@ def check_store(path: Path) -> None:
 
 
 def check_unfinished(path: Path) -> None:
-    """Refuse to begin where unfinished work lies, or where another process is at work."""
+    """Refuse to begin if there is unfinished work, or if another process is writing."""
     part = _part(path)
     if part.exists():
-        _check_ours(part)
-        os.close(_locked(path))
-        raise UsageError(f"'{part}' is there: unfinished work. Go on with --resume, or delete it.")
+        _check_own(part)
+        _release(_locked(path))
+        raise UsageError(
+            f"'{part}' exists: unfinished work. Continue it with --resume, or delete it."
+        )
 
 
 @contextmanager
-def filled(
+def open_writer(
     path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
 ) -> Iterator[Write]:
-    """A new store (.zarr) or file (.nc) that is filled by calls, and left whole or not at all.
+    """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
-    Dims are (time, station); a store may be filled by many processes.
+    Args:
+        path: ends in .zarr or, for one process, in .nc.
+        chunks: along time and station.
+        outline: everything but the variables; dims (time, station).
+        variables: their names and attributes.
+
+    Yields:
+        write(start, values): stores values of all variables (the last axis) from an index on.
     """
     if path.suffix.lower() == ".nc" and distributed.size() == 1:
         check_writable(path)
         with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
             yield write
         return
-    archive = ZarrWriter(path, chunks)
-    archive.begin(outline, variables)
+    writer = ZarrWriter(path, chunks)
+    writer.begin(outline, variables)
     try:
-        yield archive.write
+        yield writer.write
     except BaseException:
-        archive.abandon()
+        writer.abandon()
         raise
     try:
-        archive.finish()
+        writer.finish()
     finally:
-        archive.let_go()
+        writer.release()
 
 
 class ZarrWriter:
-    """A store of some variables of the same dims, the last of them stations.
+    """A store of variables of the same dims, the last of them stations.
 
     Args:
-        path: where it will be; it ends in .zarr.
-        chunks: of the first and of the last dim; a piece is a chunk, or several.
+        path: of the finished store; ends in .zarr.
+        chunks: along the first and the last dim; a piece is one chunk or several.
     """
 
     def __init__(self, path: Path, chunks: tuple[int, int]) -> None:
@@ -94,133 +107,135 @@ class ZarrWriter:
         outline: xr.Dataset,
         variables: dict[str, dict[str, Any]],
         dims: tuple[str, ...] = ("time", "station"),
-        asked: str = "",
+        fingerprint: str = "",
         resume: bool | None = None,
     ) -> None:
-        """Make the store, or with `resume` go on with it; all processes come here together.
+        """Create the store, or resume an unfinished one; all processes call this together.
 
         Args:
             outline: everything but the variables.
-            variables: their names and what is noted of each.
+            variables: their names and attributes.
             dims: of every variable.
-            asked: a mark of the question; work on another one is not continued.
-            resume: None: what another run has left is thrown away; False: refused.
+            fingerprint: identifies the request; unfinished work on another one is not resumed.
+            resume: whether unfinished work is resumed or refused; None: it is deleted.
         """
         self._names = list(variables)
-        if distributed.rank() == 0 and not self._goes_on(asked, resume):
-            self._make(outline, variables, dims, asked)
-        distributed.wait()
+        if distributed.rank() == 0 and not self._resumes(fingerprint, resume):
+            self._create(outline, variables, dims, fingerprint)
+        distributed.barrier()
 
     def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:
-        """Values of all variables (the last axis) from there on, and the mark that they are in."""
+        """Store values of all variables (the last axis) from an index on, and mark the piece."""
         import zarr
 
         group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
-        place = tuple(slice(a, a + n) for a, n in zip(where, values.shape[:-1], strict=True))
+        region = tuple(slice(a, a + n) for a, n in zip(where, values.shape[:-1], strict=True))
         for number, name in enumerate(self._names):
             array: Any = group[name]
-            array[place] = values[..., number]
-        self._mark(where).touch()
+            array[region] = values[..., number]
+        self._marker(where).touch()
 
     def has(self, where: tuple[int, ...]) -> bool:
-        """Whether that piece was written before."""
-        return self._mark(where).exists()
+        """Whether the piece from this index on has been written."""
+        return self._marker(where).exists()
 
     def finish(self) -> None:
-        """All processes come here; the store gets its name."""
-        distributed.wait()
+        """Move the store to its path; all processes call this."""
+        distributed.barrier()
         if distributed.rank() == 0:
-            put(self.part / STORE, self.path, self.part / BEFORE)
+            replace(self.part / STORE, self.path, self.part / BACKUP)
             shutil.rmtree(self.part)
-        self.let_go()
-        distributed.wait()
+        self.release()
+        distributed.barrier()
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished store."""
         if distributed.rank() == 0:
             shutil.rmtree(self.part, ignore_errors=True)
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
-        """Others may write now, whether it is whole or not."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+    def release(self) -> None:
+        """Let other processes write, whether the store is complete or not."""
+        _release(self._lock)
+        self._lock = -1
 
-    def _mark(self, where: tuple[int, ...]) -> Path:
-        return self.part / MARKS / "-".join(map(str, where))
+    def _marker(self, where: tuple[int, ...]) -> Path:
+        return self.part / MARKERS / "-".join(map(str, where))
 
-    def _goes_on(self, asked: str, resume: bool | None) -> bool:
-        """Whether work on the same question is continued; what is in the way goes or is refused."""
+    def _resumes(self, fingerprint: str, resume: bool | None) -> bool:
+        """Whether unfinished work on the same request is resumed; other work is removed."""
         if not self.part.exists():
             return False
-        _check_ours(self.part)
+        _check_own(self.part)
         self._lock = _locked(self.path)
-        whole = (self.part / ASKED).exists() and (self.part / STORE).exists()
-        if resume is None or not whole:  # stopped as it began, or as it ended
+        begun = (self.part / FINGERPRINT).exists() and (self.part / STORE).exists()
+        if resume is None or not begun:  # not begun: stopped at the very start or end
             shutil.rmtree(self.part)
-            self.let_go()
+            self.release()
             return False
         if not resume:
-            self.let_go()
+            self.release()
             check_unfinished(self.path)
-        if (self.part / ASKED).read_text() != asked:
-            self.let_go()
+        if (self.part / FINGERPRINT).read_text() != fingerprint:
+            self.release()
             raise UsageError(
-                f"'{self.part}' is of another run, other data, points or times, or was shared by "
-                "another number of processes. Delete it, or ask the same again."
+                f"'{self.part}' is of another run, other data, points or times, or of another "
+                "number of processes. Delete it, or repeat the same request."
             )
         return True
 
-    def _make(
+    def _create(
         self,
         outline: xr.Dataset,
         variables: dict[str, dict[str, Any]],
         dims: tuple[str, ...],
-        asked: str,
+        fingerprint: str,
     ) -> None:
         import zarr
 
-        (self.part / MARKS).mkdir(parents=True)
+        (self.part / MARKERS).mkdir(parents=True)
         self._lock = _locked(self.path)
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
-        beside = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
+        coordinates = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
         shape = tuple(outline.sizes[dim] for dim in dims)
         group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
-        for name, about in variables.items():
+        for name, attrs in variables.items():
             group.create_array(
                 name,
                 shape=shape,
                 chunks=(min(self.chunks[0], shape[0]), *shape[1:-1], self.chunks[1]),
                 dtype="float32",
                 fill_value=float("nan"),
-                attributes=about | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": beside},
+                attributes=attrs | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": coordinates},
             )
         zarr.consolidate_metadata(self.part / STORE)
-        (self.part / ASKED).write_text(asked)
+        (self.part / FINGERPRINT).write_text(fingerprint)
 
 
 def _part(path: Path) -> Path:
-    """Where the store lies until it is whole."""
+    """The folder of the store until it is complete."""
     return path.with_name(f"{path.name}.part")
 
 
-def _check_ours(part: Path) -> None:
-    """Refuse a folder that no archive has made."""
-    if not (part / MARKS).is_dir():
-        raise UsageError(f"'{part}' is in the way, and none of ours. Move it elsewhere.")
+def _check_own(part: Path) -> None:
+    if not (part / MARKERS).is_dir():
+        raise UsageError(f"'{part}' exists and was not created by stonet. Move it elsewhere.")
 
 
 def _locked(path: Path) -> int:
-    """An open file by which this process is the only one that writes; it ends with the process."""
-    lock = os.open(_part(path) / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    """The lock of the only process that writes; -1 on a file system without locks."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return acquire_lock(_part(path) / LOCK)
     except BlockingIOError:
-        os.close(lock)
         raise ResourceError(
             f"Another process is writing '{path}'. Wait for it, or choose another name."
         ) from None
-    except OSError:  # a file system without locks
-        pass
-    return lock
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return -1
+
+
+def _release(lock: int) -> None:
+    if lock >= 0:
+        os.close(lock)

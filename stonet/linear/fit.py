@@ -27,7 +27,7 @@ from stonet.linear.kriging import Covariance, evenly, fit_covariance
 from stonet.linear.local_polynomials import Stencil, make_stencil
 from stonet.linear.regression import BOUNDLESS, TORN, LinearForecast, Regressors
 from stonet.linear.ridge import Beta, Moments, Penalty, best_penalty, solve
-from stonet.system.progress import tell
+from stonet.system.progress import report_progress
 
 MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
 JUDGING = 4  # times fewer judge them
@@ -261,7 +261,7 @@ def _moments(
     for patch in _patches(windows, stencil, order, rows):
         size = max(1, AT_ONCE // len(patch.half))
         for index in (patch.chosen[i : i + size] for i in range(0, len(patch.chosen), size)):
-            tell(min(done, total), total)
+            report_progress(min(done, total), total)
             done += len(index) * len(patch.half)
             _add(base, patch, index, fill, result)
     return result[0], result[1]

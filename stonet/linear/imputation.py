@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from stonet.data.resampling import between_leads
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 
 NUMBERS = 2**22  # of the matrices that are solved at a time
 ANYWHERE = 1e6  # variance of where a random walk begins, in its steps
@@ -151,7 +151,7 @@ def _between(covariance: PastCovariance, channels: int) -> Float64[Tensor, " cha
     fitting = [across for across in ACROSS if len(across) <= len(each)]
     if not fitting:  # too short to tell
         return each.diagonal(dim1=0, dim2=1).mean(-1)
-    across = sent(fitting[0], covariance.device)
+    across = to_device(fitting[0], covariance.device)
     width = len(across)
     windows = [each[i : i + width, i : i + width] for i in range(len(each) - width + 1)]
     found = [torch.einsum("i,ijc,j->c", across, one, across) for one in windows]

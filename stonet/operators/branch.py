@@ -26,7 +26,7 @@ from stonet.graph.neighbours import Block, Neighbours
 from stonet.operators.encoder import mlp
 from stonet.operators.graph_kernel import Scratch, neighbour_sum
 from stonet.operators.spacetime_kernel import JointSum, order_lags
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 WORKSPACE = 2**20  # floats of the largest temporary
 
@@ -64,7 +64,7 @@ class TimeKernel(nn.Module):
     ) -> Float[Tensor, "batch node future rank"]:
         """Sum over the past of u(t - t_s) v(x, t_s), by one product for all nodes and times."""
         batch, past, nodes, width = latent.shape
-        lags = sent(lags, latent.device)
+        lags = to_device(lags, latent.device)
         scaled = lags / self.horizon
         near = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps
         seen = torch.stack([scaled, near, near.square()], dim=-1)
@@ -139,7 +139,7 @@ class RevisedBranch(nn.Module):
         sums = []
         for part, row in zip(parts, lags, strict=True):  # samples with times of their own go alone
             ordered = order_lags(row)
-            by_lag = self.lag(sent(ordered.value, latent.device)[:, None] / self.horizon)
+            by_lag = self.lag(to_device(ordered.value, latent.device)[:, None] / self.horizon)
             arguments = (
                 *(part.flatten(2), self.place.weight, self.place.bias, by_lag),
                 *(self.weight, self.bias, ordered, links.neighbours),

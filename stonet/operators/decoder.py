@@ -20,7 +20,7 @@ from stonet.config import ModelConfig
 from stonet.errors import UsageError
 from stonet.operators.branch import FixedBranch, Links, RevisedBranch
 from stonet.operators.encoder import KernelOperator, TimeEmbedding, mlp
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 TOLERANCE = 1e-4  # of the ODE solver, relative and absolute
 Latent = Float[Tensor, "batch past node latent"]
@@ -43,7 +43,7 @@ class DecoderInput:
 
     def at(self, columns: Int[Tensor, " chosen"]) -> DecoderInput:
         """The same question for some of its times."""
-        calendar = self.calendar[:, sent(columns, self.calendar.device)]
+        calendar = self.calendar[:, to_device(columns, self.calendar.device)]
         return replace(self, lead=self.lead[:, columns], calendar=calendar)
 
 
@@ -107,7 +107,7 @@ class OperatorDecoder(nn.Module):
         """Once for all samples where they ask the same times and no calendar tells them apart."""
         samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
         early = lead[..., None].expand(samples, -1, 1) / (4 * self.horizon)  # a quarter turn in all
-        time = torch.cat([sent(early, calendar.device), calendar[:samples]], dim=-1)
+        time = torch.cat([to_device(early, calendar.device), calendar[:samples]], dim=-1)
         embedded = self.embedding(time)[:, :, None].expand(-1, -1, len(position), -1)
         place = position.expand(*embedded.shape[:2], -1, -1)
         return self.trunk(torch.cat([place, embedded], dim=-1))
@@ -144,11 +144,11 @@ class OdeDecoder(nn.Module):
         def rate(_: Tensor, v: Tensor) -> Tensor:
             return self.rate(self.operator(v, v, place, place, edges, known))
 
-        when = sent(moments, state.device)
+        when = to_device(moments, state.device)
         path = odeint(rate, state, when, rtol=TOLERANCE, atol=TOLERANCE, method="dopri5")
         read = _read(path, known, links)  # moment batch query latent
         sample = torch.arange(len(state), device=state.device)[:, None]
-        return read[sent(which[:, 1:], state.device).expand(len(state), -1), sample]
+        return read[to_device(which[:, 1:], state.device).expand(len(state), -1), sample]
 
 
 def _odeint() -> Any:
@@ -203,7 +203,7 @@ class TermDecoders(nn.Module):
         if len(lead) > 1:  # samples with times of their own: ask all, keep the right one
             every = torch.stack([decoder(asked, links) for decoder in self.decoders], dim=-1)
             mine = torch.nn.functional.one_hot(term.long(), count)
-            return (every * sent(mine, every.device)[:, :, None, None]).sum(-1)
+            return (every * to_device(mine, every.device)[:, :, None, None]).sum(-1)
         parts, order = [], []
         for number, decoder in enumerate(self.decoders):
             columns = torch.nonzero(term[0] == number)[:, 0]
@@ -211,7 +211,7 @@ class TermDecoders(nn.Module):
                 parts.append(decoder(asked.at(columns), links))
                 order.append(columns)
         back = torch.argsort(torch.cat(order))
-        return torch.cat(parts, dim=1)[:, sent(back, parts[0].device)]
+        return torch.cat(parts, dim=1)[:, to_device(back, parts[0].device)]
 
 
 def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:

@@ -1,5 +1,5 @@
-"""Processes, threads, devices, memory and files: nothing of the domain.
+"""Processes, threads, devices, memory and files; nothing here depends on the domain.
 
-Comes in: requests for cores, devices, memory or a safe write. Goes out: what the machine allows.
-Start reading at `resources.py`.
+Input: requests for cores, a GPU, memory, a lock or an atomic write. Output: what the machine
+allows. Start reading at `resources.py`; `atomic.py` and `sandbox.py` are the safety of the files.
 """

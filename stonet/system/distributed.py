@@ -1,4 +1,4 @@
-"""The processes that torchrun started: which of them this is, and how they wait for one another."""
+"""The group of processes that torchrun or `launcher` started: rank, size and barriers."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-MEETING = "STONET_MEETING"  # the file where processes of one machine find one another
-PATIENCE = timedelta(days=7)  # one process may have much more to do than another
+RENDEZVOUS = "STONET_RENDEZVOUS"  # the file by which processes of one machine find one another
+TIMEOUT = timedelta(days=7)  # of collective operations: one process may have much more work
 
 
 def rank() -> int:
-    """This process's number; 0 talks, and makes what there is only one of."""
+    """Number of this process; rank 0 logs and writes shared files."""
     return int(os.environ.get("RANK", "0"))
 
 
 def size() -> int:
-    """How many there are."""
+    """Number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes and talks."""
+    """Whether this process has rank 0."""
     return rank() == 0
 
 
 @contextmanager
-def together(backend: str = "gloo") -> Iterator[None]:
-    """In here the processes are a group.
+def process_group(backend: str = "gloo") -> Iterator[None]:
+    """Join the processes into a group, in which collective operations work.
 
-    They stay one until they end: another group in the same processes may fail to meet.
+    The group lasts until the processes end: another one in the same processes may fail to meet.
     """
     import torch.distributed as dist
 
     if size() > 1 and not dist.is_initialized():
-        meeting = os.environ.get(MEETING)
-        where = None if meeting is None else f"file://{meeting}"
-        dist.init_process_group(backend, where, PATIENCE, size(), rank())
+        file = os.environ.get(RENDEZVOUS)
+        address = None if file is None else f"file://{file}"
+        dist.init_process_group(backend, address, TIMEOUT, size(), rank())
         atexit.register(dist.destroy_process_group)
     yield
 
 
-def wait() -> None:
-    """Go on when all have come here."""
+def barrier() -> None:
+    """Wait until all processes have reached this call."""
     import torch.distributed as dist
 
     if size() > 1:
-        with together():
+        with process_group():
             dist.barrier()

@@ -1,6 +1,6 @@
-"""Many processes of one command on this machine, which meet in a file and talk over loopback.
+"""Several processes of one command on this machine, which meet in a file and talk over loopback.
 
-torchrun does the same for many machines, but even alone it listens on every network interface.
+torchrun does the same for several machines, but even on one it listens on every network interface.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from types import FrameType
 
 from stonet import errors
 from stonet.errors import ResourceError, StonetError
-from stonet.system.distributed import MEETING
+from stonet.system.atomic import write_atomic
+from stonet.system.distributed import RENDEZVOUS
 from stonet.system.resources import PYTHON, cores, import_paths
 
-REPORT = "STONET_REPORT"  # where a started process tells what went wrong
-PAUSE = 0.05  # seconds between two looks at the processes
-GRACE = 30.0  # seconds that the others have when one has ended
+REPORT = "STONET_REPORT"  # the file in which a launched process reports its error
+POLL_INTERVAL = 0.05  # seconds between two checks of the processes
+GRACE = 30.0  # seconds that the other processes have after the first one has ended
 
 
 def launched() -> bool:
@@ -35,19 +36,25 @@ def launched() -> bool:
 
 
 def launch(command: list[str], count: int) -> None:
-    """Run `python -m stonet COMMAND` as so many processes that share the cores.
+    """Run `python -m stonet COMMAND` in several processes that share the cores.
 
-    Only the first is interrupted by Ctrl-C: it saves, and the others have nothing to save. An
-    error of any of them is raised here, once.
+    Ctrl-C interrupts the first process only: it saves, and the others have nothing to save.
+
+    Args:
+        command: arguments of `stonet`.
+        count: number of processes.
+
+    Raises:
+        StonetError: the first error of any process, once and with its own type.
     """
     with tempfile.TemporaryDirectory(prefix="stonet-") as folder:
-        processes = [_start(command, number, count, Path(folder)) for number in range(count)]
+        processes = [_start(command, rank, count, Path(folder)) for rank in range(count)]
         try:
-            with _passing_on(processes):
+            with _forwarding_signals(processes):
                 _wait(processes)
             codes = [process.poll() for process in processes]
             if any(codes):
-                raise _cause(codes, Path(folder))
+                raise _first_error(codes, Path(folder))
         finally:
             for process in processes:
                 if process.poll() is None:
@@ -57,7 +64,7 @@ def launch(command: list[str], count: int) -> None:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """In a process that `launch` started, an error is not shown but told to whoever started it."""
+    """In a launched process, write an error to the report file instead of the screen."""
     if not launched():
         yield
         return
@@ -69,48 +76,49 @@ def reporting() -> Iterator[None]:
             traceback.print_exc()
         stopped = isinstance(error, KeyboardInterrupt)
         code = 130 if stopped else getattr(error, "exit_code", StonetError.exit_code)
-        message = "Stopped before training began." if stopped else str(error)
-        told = {"kind": type(error).__name__, "message": message, "code": code, "time": time.time()}
-        report = Path(os.environ[REPORT])
-        unfinished = report.with_name(f"new-{report.name}")
-        unfinished.write_text(json.dumps(told))
-        os.replace(unfinished, report)  # whoever reads it finds all of it or nothing
+        report = {
+            "kind": type(error).__name__,
+            "message": "Stopped before training began." if stopped else str(error),
+            "code": code,
+            "time": time.time(),
+        }
+        write_atomic(Path(os.environ[REPORT]), json.dumps(report).encode())
         sys.stdout.flush()
-        os._exit(code)  # at once: peers may never answer again
+        os._exit(code)  # immediately: other processes may never reply again
 
 
-def _start(command: list[str], number: int, count: int, folder: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], rank: int, count: int, folder: Path) -> subprocess.Popen[bytes]:
     own = {
-        "RANK": str(number),
-        "LOCAL_RANK": str(number),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(count),
         "WORLD_SIZE": str(count),
-        MEETING: str(folder / "meeting"),
-        REPORT: str(folder / f"report-{number}"),
+        RENDEZVOUS: str(folder / "rendezvous"),
+        REPORT: str(folder / f"report-{rank}"),
     }
-    usual = {
+    defaults = {
         "OMP_NUM_THREADS": str(max(1, cores() // count)),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         "NCCL_SOCKET_IFNAME": "lo",
     }
     return subprocess.Popen(
         [*PYTHON, "-m", "stonet", *command],
-        env=usual | os.environ | own | {"PYTHONPATH": import_paths()},
+        env=defaults | os.environ | own | {"PYTHONPATH": import_paths()},
         stdin=subprocess.PIPE,  # closes when this process ends, however it ends
-        start_new_session=True,  # Ctrl-C reaches them through here only
+        start_new_session=True,  # Ctrl-C reaches the processes only through this one
     )
 
 
 @contextmanager
-def _passing_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """SIGINT goes to the first process, SIGTERM to all."""
+def _forwarding_signals(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Forward SIGINT to the first process, SIGTERM to all."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         for process in processes[:1] if number == signal.SIGINT else processes:
             if process.poll() is None:
                 process.send_signal(number)
 
-    before = {s: signal.signal(s, pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, forward) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -119,40 +127,30 @@ def _passing_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Until all have ended, or one has failed, or the first has ended long before the others.
+    """Until all have ended, or one has failed, or the first ended `GRACE` seconds ago.
 
-    The first alone saves what was learned, and may take its time.
+    Only the first process saves the result, so it may take any time.
     """
-    since = None
+    ended = None
     while None in (codes := [process.poll() for process in processes]):
         if any(codes):
             return
         if codes[0] == 0:
-            since = since or time.monotonic()
-            if time.monotonic() - since > GRACE:
+            ended = ended or time.monotonic()
+            if time.monotonic() - ended > GRACE:
                 return
-        time.sleep(PAUSE)
+        time.sleep(POLL_INTERVAL)
 
 
-def _cause(codes: list[int | None], folder: Path) -> BaseException:
-    """What went wrong first, as an error of its kind."""
+def _first_error(codes: list[int | None], folder: Path) -> BaseException:
+    """The earliest error of the processes, with its own type."""
     reports = [json.loads(path.read_text()) for path in folder.glob("report-*")]
-    killed = [(n, -code) for n, code in enumerate(codes) if code is not None and code < 0]
-    if killed:  # what others report then is that they lost it
-        number, by = killed[0]
-        if by == signal.SIGTERM:
-            ended = StonetError(
-                "Stopped. The same command with --resume goes on from the last save."
-            )
-            ended.exit_code = 128 + by
-            return ended
-        return ResourceError(
-            f"Process {number} of {len(codes)} was ended by {signal.Signals(by).name}. Out of "
-            "memory? Use fewer processes, fewer points or a smaller train.batch."
-        )
+    killed = [(rank, -code) for rank, code in enumerate(codes) if code is not None and code < 0]
+    if killed:  # the other processes then report only that they lost it
+        return _killed(*killed[0], len(codes))
     if not reports:
         code = next(code for code in codes if code)
-        error = StonetError(f"A process ended with exit code {code} and did not tell why.")
+        error = StonetError(f"A process ended with exit code {code} and reported no error.")
         error.exit_code = code
         return error
     first = min(reports, key=lambda report: report["time"])
@@ -162,13 +160,25 @@ def _cause(codes: list[int | None], folder: Path) -> BaseException:
         kind = StonetError
         if first["code"] == StonetError.exit_code:
             message = f"{first['kind']}: {message}. This is a bug; STONET_DEBUG=1 shows where."
-    found: Exception = kind(message)
-    if isinstance(found, StonetError):
-        found.exit_code = first["code"]
-    return found
+    raised: Exception = kind(message)
+    if isinstance(raised, StonetError):
+        raised.exit_code = first["code"]
+    return raised
+
+
+def _killed(rank: int, number: int, count: int) -> StonetError:
+    """The error for a process that a signal has ended."""
+    if number == signal.SIGTERM:
+        error = StonetError("Stopped. The same command with --resume continues from the last save.")
+        error.exit_code = 128 + number
+        return error
+    return ResourceError(
+        f"Process {rank} of {count} was ended by {signal.Signals(number).name}. Out of memory? Use "
+        "fewer processes, fewer points or a smaller train.batch."
+    )
 
 
 def _end_with_parent() -> None:
-    """Standard input closes when the process that holds its other end is gone."""
+    """Interrupt this process when its parent ends, which closes standard input."""
     os.read(0, 1)
     os.kill(os.getpid(), signal.SIGINT)

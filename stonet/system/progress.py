@@ -1,4 +1,8 @@
-"""How far reading or fitting is, for whoever wants to watch, without passing them everywhere."""
+"""Progress of long work: one callback type, and a way to reach it from deep inside a computation.
+
+Functions that a user calls take a `ProgressCallback`, or report to the one that is active in the
+current context (`reporting_to`), so that inner functions need no argument for it.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-Watch = Callable[[int, int], None]  # what is done, of how much in all
+ProgressCallback = Callable[[int, int, str], None]
+"""Called with the units done, their total (0 if unknown), and a description of the current one."""
 
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_active: ContextVar[ProgressCallback | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def watched(watch: Watch) -> Iterator[None]:
-    """Whatever long work is done in here tells how far it is."""
-    token = _watch.set(watch)
+def reporting_to(callback: ProgressCallback) -> Iterator[None]:
+    """Send all progress that is reported inside the block to `callback`.
+
+    Example:
+        >>> with reporting_to(lambda done, total, what: print(f"{done}/{total}")):
+        ...     report_progress(3, 4)
+        3/4
+    """
+    token = _active.set(callback)
     try:
         yield
     finally:
-        _watch.reset(token)
+        _active.reset(token)
 
 
-def tell(done: int, total: int) -> None:
-    """Say how far it is."""
-    watch = _watch.get()
-    if watch is not None:
-        watch(done, total)
+def report_progress(done: int, total: int, description: str = "") -> None:
+    """Report to the active callback, if there is one."""
+    callback = _active.get()
+    if callback is not None:
+        callback(done, total, description)
+
+
+def ignore_progress(done: int, total: int, description: str = "") -> None:
+    """The default callback: does nothing."""

@@ -1,43 +1,97 @@
-"""What the machine is, and what a piece of work took of it: time, memory, threads."""
+"""What the machine offers and what a computation takes: processor cores, memory, Python itself."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 import platform
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-PYTHON = (sys.executable, "-P")  # never imports what lies in the current folder
+from stonet.errors import UsageError
+
+PYTHON = (sys.executable, "-P")  # -P: modules in the current folder are never imported
+FIELD_MEMORY_SHARE = 0.25  # of the available memory, for the values of one field
+ASSUMED_MEMORY = 4 * 2**30  # bytes, where the system does not report what is available
+SIZE_SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def import_paths() -> str:
-    """PYTHONPATH of a child that is to find this very stonet."""
+    """PYTHONPATH of a child process that imports this very stonet."""
     package = str(Path(__file__).parents[2])
     return os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
 
 
-def forget_peak() -> None:
-    """Start to count the peak memory anew, as far as the system lets us (Linux)."""
-    gc.collect()
-    give_back()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+def cores() -> int:
+    """Number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def give_back() -> None:
-    """Return memory that is free but kept for later: large temporaries leave ever more holes."""
+# Memory
+
+
+def memory_budget() -> int:
+    """Bytes that one field may take in memory: STONET_MEMORY such as '2G', else a quarter of it."""
+    given = os.environ.get("STONET_MEMORY")
+    return parse_size(given) if given else int(FIELD_MEMORY_SHARE * free_memory())
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size as users write it.
+
+    Example:
+        >>> parse_size("512M"), parse_size("1.5 GB")
+        (536870912, 1610612736)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", text.lower())
+    if not match:
+        raise UsageError(f"'{text}' is not a size. Write e.g. 512M or 2G.")
+    return int(float(match[1]) * SIZE_SUFFIXES[match[2]])
+
+
+def size_label(size: int | float) -> str:
+    """A number of bytes in decimal units.
+
+    Example:
+        >>> size_label(5e12)
+        '5 TB'
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+    power = min(int(math.log(max(size, 1), 1000)), len(units) - 1)
+    return f"{size / 1000**power:.3g} {units[power]}"
+
+
+def free_memory() -> int:
+    """Bytes of memory available without swapping; 4 GB where the system does not report it."""
+    kilobytes = _proc_value("/proc/meminfo", "MemAvailable:")
+    return ASSUMED_MEMORY if kilobytes is None else kilobytes * 1024
+
+
+def trim_memory() -> None:
+    """Return freed memory to the system, which fragments after large temporary arrays (glibc)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
+def reset_peak() -> None:
+    """Measure `peak_mb` from here on, where the system allows it (Linux)."""
+    gc.collect()
+    trim_memory()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_mb() -> float:
-    """The process's highest memory in MB since then."""
-    found = _status("VmHWM:")
-    if found is not None:
-        return found
+    """Highest memory use of this process in MB, since the last `reset_peak`."""
+    kilobytes = _proc_value("/proc/self/status", "VmHWM:")
+    if kilobytes is not None:
+        return kilobytes / 1e3
     import resource  # not on Windows
 
     scale = 1e6 if sys.platform == "darwin" else 1e3
@@ -45,19 +99,19 @@ def peak_mb() -> float:
 
 
 def resident_mb() -> float:
-    """The process's memory now, in MB; its peak where the system does not tell."""
-    found = _status("VmRSS:")
-    return peak_mb() if found is None else found
+    """Current memory use of this process in MB; its peak where the system does not report it."""
+    kilobytes = _proc_value("/proc/self/status", "VmRSS:")
+    return peak_mb() if kilobytes is None else kilobytes / 1e3
 
 
 def describe() -> dict[str, str | int]:
-    """Enough to judge a figure by: processor, cores, memory, load, versions."""
+    """What a measured time depends on: processor, cores, memory, load, versions."""
     import torch
 
     return {
         "processor": _processor(),
         "cores": cores(),
-        "memory_gb": _total_gb(),
+        "memory_gb": round((_proc_value("/proc/meminfo", "MemTotal:") or 0) / 2**20),
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "system": platform.system(),
@@ -66,53 +120,18 @@ def describe() -> dict[str, str | int]:
     }
 
 
-def cores() -> int:
-    """Processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _processor() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
-def _total_gb() -> int:
-    try:
-        first = Path("/proc/meminfo").read_text().splitlines()[0]
-        return round(int(first.split()[1]) / 2**20)
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _status(key: str) -> float | None:
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
+def _proc_value(path: str, key: str) -> int | None:
+    """The number behind a key in a file of /proc, in kB."""
+    with suppress(OSError, IndexError, ValueError):
+        for line in Path(path).read_text().splitlines():
             if line.startswith(key):
-                return int(line.split()[1]) / 1e3
-    except OSError:
-        pass
+                return int(line.split()[1])
     return None
-
-
-def commit() -> str:
-    """Which commit of stonet this is; "+" where its code differs, "unknown" without git."""
-    import subprocess
-
-    def git(*command: str) -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(["git", *command], cwd=here, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    try:
-        found = git("rev-parse", "--short", "HEAD")
-        differs = bool(found) and git("status", "--porcelain", "-uno", "--", ".")
-        return found + ("+" if differs else "") or "unknown"
-    except OSError:
-        return "unknown"

@@ -1,8 +1,8 @@
-"""Hands: threads that take a step together, each with some of its windows.
+"""Threads that share the windows of one training step.
 
-PyTorch's own threads share one operation after another, wait for each other every time, and leave
-much to one of them: gathering rows, small products. Windows do not influence each other, so whole
-windows are shared instead, and gradients are added in the end.
+PyTorch's own threads split one operation after another, synchronise after each and leave much to
+one thread: gathering rows, small products. Windows are independent of one another, so complete
+windows are distributed instead, and the gradients are added at the end.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from stonet.system import distributed
 
 S = TypeVar("S")
 T = TypeVar("T")
-MOST = 4  # each holds what does not depend on windows, such as a graph that is learned, once more
+MAX_THREADS = 4  # each holds its own copy of what does not depend on windows, e.g. a learned graph
 
 
 def count(device: torch.device) -> int:
-    """How many there are, if this is the only process and has no GPU."""
+    """Number of threads to use: 1 on a GPU, or where several processes share the machine."""
     alone = device.type == "cpu" and distributed.size() == 1
-    return min(torch.get_num_threads(), MOST) if alone else 1
+    return min(torch.get_num_threads(), MAX_THREADS) if alone else 1
 
 
-def each(do: Callable[[S], T], parts: Sequence[S]) -> list[T]:
-    """`do` for every part, all at once; each has its share of PyTorch's threads."""
+def each(function: Callable[[S], T], parts: Sequence[S]) -> list[T]:
+    """`function` of every part, all in parallel, each with its share of PyTorch's threads."""
     if len(parts) == 1:
-        return [do(parts[0])]
+        return [function(parts[0])]
     threads = torch.get_num_threads()
 
-    def alone(part: S) -> T:
-        torch.set_num_threads(max(1, threads // len(parts)))  # of this one
-        return do(part)
+    def with_share(part: S) -> T:
+        torch.set_num_threads(max(1, threads // len(parts)))  # of this thread only
+        return function(part)
 
     try:
-        return list(_pool(len(parts)).map(alone, parts))
+        return list(_pool(len(parts)).map(with_share, parts))
     finally:
-        torch.set_num_threads(threads)  # of threads that are yet to come
+        torch.set_num_threads(threads)  # the default of threads that start later
 
 
 @lru_cache(1)
 def _pool(size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(size, "stonet-hand")
+    return ThreadPoolExecutor(size, "stonet-worker")

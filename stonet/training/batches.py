@@ -23,7 +23,7 @@ from stonet.data.batch import Batch
 from stonet.data.windows import Windows
 from stonet.models.forecaster import Supervision, Tile
 from stonet.system import distributed, threads
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 from stonet.training.tiles import Tiles
 
 VISIT = 4  # steps in a row on a tile
@@ -96,7 +96,7 @@ class BatchLoader:
         batch = hide_sensors(batch, self.hidden, key, tile.nodes, count)
         draws = _uniform(target.shape[1], key)
         progress = step / max(self.per_epoch * config.epochs, 1)
-        target, mask = sent(target, self.device), sent(mask, self.device)
+        target, mask = to_device(target, self.device), to_device(mask, self.device)
         return MicroBatch(batch.to(self.device), Supervision(target, mask, progress, draws))
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from stonet.data.geometry import Points, curve_order
 from stonet.data.windows import Windows
 from stonet.models.residual_mlp import Augmentation, PointSamples, ResidualEnsemble, ResidualMLP
-from stonet.system.progress import tell
+from stonet.system.progress import report_progress
 
 FEWEST_ROWS, MOST_NUMBERS = 8_192, 10**8  # kept in memory; of all rows together
 TEST_ROWS = 20_000
@@ -114,7 +114,7 @@ class PointPretrainer:
         enough = best = error = CLEARLY * _error(tests, residual)
         kept = copy.deepcopy(residual.state_dict())
         for step in range(steps):
-            tell(number * steps + step, total_steps)
+            report_progress(number * steps + step, total_steps)
             for group in optimiser.param_groups:
                 warm = min(1.0, (step + 1) / WARMUP)
                 group["lr"] = LR * warm * (0.01 + 0.495 * (1 + math.cos(math.pi * step / steps)))
@@ -148,7 +148,7 @@ class PointPretrainer:
         order = torch.from_numpy(draw.permutation(groups * count * few)).split(count * few)
         result: PointSamples | None = None
         for number in range(groups):
-            tell(number, groups)
+            report_progress(number, groups)
             chosen = np.sort(draw.choice(len(windows), count, replace=False))
             points = pool[(start + hop * number + np.arange(few)) % len(pool)]
             as_unseen = draw.random((count, few)) < (STRANGE if learned else silent)

@@ -5,7 +5,6 @@ Nothing here knows of models, and nothing here can run code: safetensors and JSO
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import safetensors.torch
 import torch
 
 from stonet.errors import ModelFileError, ResourceError, UsageError
+from stonet.system.atomic import STAGE, acquire_lock, sync, write_atomic
 
 MAX_TENSORS, MAX_DOCUMENT, MAX_HEADER = 4096, 16 << 20, 33 << 20  # escaping at most doubles
 
@@ -28,7 +28,7 @@ OPENING = '{"__metadata__":{"stonet":"'
 SEAL = slice(8 + len(OPENING), 8 + len(OPENING) + 64)
 
 FORMAT, MANIFEST, LOCK = 1, "manifest.json", ".lock"
-COMMIT, STAGE = ".commit", ".stage-"  # files that hold already; files that do not hold yet
+COMMIT = ".commit"  # files that hold already; those named STAGE do not hold yet
 NEWEST, LAST, PREVIOUS = ".commit-state", "trainer/last.safetensors", "trainer/previous.safetensors"
 NAME = re.compile(r"(?!manifest\.json$|trainer/)([\w-][\w. -]*/)?[\w-][\w. -]*")  # never hidden
 
@@ -72,19 +72,6 @@ def _parse(data: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, document
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file so that whoever looks, whenever, finds all of the old or all of the new."""
-    stage = path.with_name(f"{STAGE}{os.getpid()}-{os.urandom(4).hex()}")
-    with _explained(path):
-        try:
-            stage.write_bytes(data)
-            _sync(stage)
-            os.replace(stage, path)
-        finally:
-            stage.unlink(missing_ok=True)
-        _sync(path.parent)
-
-
 class RunFolder:
     """The files of one run. They change together, by one rename, or not at all.
 
@@ -126,8 +113,8 @@ class RunFolder:
                     file = stage / name
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(data)
-                    _sync(file)
-                _sync(stage, *{(stage / name).parent for name in files})
+                    sync(file)
+                sync(stage, *{(stage / name).parent for name in files})
                 os.rename(stage, self.path / COMMIT)  # from here on the new set holds
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
@@ -156,24 +143,22 @@ class RunFolder:
             return
         with _explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            lock = acquire_lock(self.path / LOCK)
         try:
             with _explained(self.path):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
                 self._settle()
             self._locked = True
             yield
         finally:
             self._locked = False
-            os.close(file)
+            os.close(lock)
 
     def _settle(self) -> None:
         """Finish what a dead writer had committed, sweep what it had not. The lock is ours."""
         for entry in self.path.iterdir():
             if entry.is_symlink() and (entry.is_dir() or entry.name.startswith(".")):
                 raise _damage(entry, "expected a plain folder, got a link that leads away")
-        _sync(self.path)  # no file moves before the commit itself would survive a power cut
+        sync(self.path)  # no file moves before the commit itself would survive a power cut
         self._settle_files()
         self._settle_state()
         for leftover in (*self.path.glob(COMMIT), *self.path.glob(f"{STAGE}*")):
@@ -190,7 +175,7 @@ class RunFolder:
         for name in files:
             (self.path / name).parent.mkdir(exist_ok=True)
             os.replace(commit / name, self.path / name)
-        _sync(*{(self.path / name).parent for name in files}, self.path)
+        sync(*{(self.path / name).parent for name in files}, self.path)
 
     def _check_committed(self, name: str, listed: Mapping[str, str]) -> None:
         """Refuse to move a file that the commit's manifest does not list with this content."""
@@ -236,22 +221,12 @@ class RunFolder:
         raise _damage(self.path / MANIFEST, "expected format 1 (if later, upgrade) and plain names")
 
 
-def _sync(*paths: Path) -> None:
-    """Let files, and the names in folders, outlive a power cut."""
-    for path in paths:
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-
-
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except BlockingIOError as error:
-        pid = (path / LOCK).read_text(errors="replace").strip()
+        pid = (path / LOCK).read_text(errors="replace").partition(" ")[0]
         raise ResourceError(f"{path} is in use by process {pid}. Wait for its end.") from error
     except OSError as error:
         raise ResourceError(f"{path}: {error}. Check the space and your rights there.") from error

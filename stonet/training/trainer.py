@@ -97,7 +97,7 @@ class Trainer:
 
         With a folder, states to resume from are kept there; only the first process has one.
         """
-        with distributed.together(backend_for(self.device)):
+        with distributed.process_group(backend_for(self.device)):
             self.prepare(folder, resume)
             try:
                 with self.step_batches() as step_batches:

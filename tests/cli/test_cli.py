@@ -221,10 +221,10 @@ def test_a_missing_or_tampered_run_is_refused(verb: str, place: Path, stonet: Sh
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--at", "0.5"], "'0.5' is no place"),
+        (["--at", "0.5"], "'0.5' is not a position"),
         (["--at", "sites.csv"], "No file 'sites.csv'"),
         (["--times", "+9d"], "out of reach"),
-        (["--times", "soon"], "'soon' is no date"),
+        (["--times", "soon"], "'soon' is not a date"),
         (["-o", "f.xls"], "names end in .nc"),
         (["-o", "no/where/f.nc"], "No folder 'no/where'"),
     ],
@@ -279,7 +279,7 @@ def test_a_place_that_is_none_is_refused_before_the_data_are_read(
     verb: str, place: Path, stonet: Shell
 ) -> None:
     message = stonet.refused(verb, place / "run", "missing.nc", "--at", "here", "-o", "x.zarr")
-    assert "'here' is no place" in message
+    assert "'here' is not a position" in message
 
 
 def test_unfinished_hindcasts_are_told_of_before_the_data_are_read(
@@ -289,5 +289,5 @@ def test_unfinished_hindcasts_are_told_of_before_the_data_are_read(
     words = ("hindcast", place / "run", "missing.nc", "-o", "x.zarr")
     assert "in the way, and none of ours" in stonet.refused(*words)
     Path("x.zarr.part/done").mkdir()
-    assert "unfinished work. Go on with --resume" in stonet.refused(*words)
+    assert "unfinished work. Continue it with --resume" in stonet.refused(*words)
     assert "missing.nc" in stonet.refused(*words, "--resume")

@@ -1,4 +1,4 @@
-"""The data sets by name: what is known of the real ones, and the paper's in their exact formats."""
+"""Data sets by name: facts of the real files, and the paper's files in their exact formats."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def real(data, monkeypatch):
 
     def open_real(name, **options):
         card = DATASETS[name].card
-        monkeypatch.setenv("STONET_DATA", str(data(card.place).parent))
+        monkeypatch.setenv("STONET_DATA", str(data(card.folder_name).parent))
         return open_dataset(name, **options)
 
     return open_real
@@ -64,7 +64,7 @@ def test_an_unknown_option_is_named():
         open_dataset("era5-bhutan", variables="tcc")
 
 
-# The real ones
+# Real files
 
 
 def test_era5_uk(real):
@@ -73,18 +73,18 @@ def test_era5_uk(real):
     assert field.observed.all() and "Copernicus" in field.attrs["licence"]
 
 
-def test_era5_bhutan_has_humidity(data):
+def test_era5_bhutan_computes_humidity(data):
     code = """if True:
         import json
         from stonet.datasets import open_dataset
         data = open_dataset("era5-bhutan", variables="r2m, t2m")
         field = data.episodes[0]
-        humid, warm = field.values[..., 0], field.values[..., 1]
-        hours = [v.mean(1).reshape(-1, 24).mean(0).argmax() for v in (humid, warm)]
-        print(json.dumps([field.quantity, field.values.shape, float(humid.min()),
-                          float(humid.max()), [int(h) for h in hours], data.unseen]))"""
+        humidity, temperature = field.values[..., 0], field.values[..., 1]
+        hours = [v.mean(1).reshape(-1, 24).mean(0).argmax() for v in (humidity, temperature)]
+        print(json.dumps([field.quantity, field.values.shape, float(humidity.min()),
+                          float(humidity.max()), [int(h) for h in hours], data.unseen]))"""
     folder = data("era5-bhutan").parent
-    environment = {"STONET_DATA": str(folder), "PATH": ""}  # types checked would be slow
+    environment = {"STONET_DATA": str(folder), "PATH": ""}  # without type checks, which are slow
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )
@@ -92,7 +92,7 @@ def test_era5_bhutan_has_humidity(data):
     quantity, shape, low, high, hours, unseen = json.loads(done.stdout)
     assert quantity == [["r2m", "%"], ["t2m", "K"]] and shape == [17544, 135, 2]
     assert low >= 2 and high <= 100
-    assert hours[1] == 8 and hours[0] in (21, 22, 23, 0)  # damp before dawn, UTC+6
+    assert hours[1] == 8 and hours[0] in (21, 22, 23, 0)  # humid before dawn, UTC+6
     assert unseen == []
 
 
@@ -102,7 +102,7 @@ def test_pv_rhode_island(real):
     assert field.values.min() == 0 and field.values.max() < 1
     day = field.values[..., 0].mean(1).reshape(365, 48).mean(0)
     noon = (day * np.arange(48)).sum() / day.sum() / 2
-    assert abs(noon - (12 + 71.5 / 15)) < 0.2  # the sun's at 71.5 degrees west, in UTC
+    assert abs(noon - (12 + 71.5 / 15)) < 0.2  # solar noon at 71.5 degrees west, in UTC
     assert np.isfinite(field.sites["altitude"]).all()
 
 
@@ -116,13 +116,13 @@ def test_noaa_daily(real):
     assert (field.values[..., 0] >= field.values[..., 1])[both].mean() > 0.999
 
 
-def test_magnus_gives_what_tables_say():
+def test_relative_humidity_agrees_with_tables():
     def humidity(celsius, dew):
         kelvin = [np.array([[t + 273.15]], dtype=np.float32) for t in (celsius, dew)]
         return float(relative_humidity(*kelvin)[0, 0])
 
     assert humidity(20, 20) == 100
-    assert humidity(20, 9.26) == pytest.approx(50, abs=0.1)  # the usual example
+    assert humidity(20, 9.26) == pytest.approx(50, abs=0.1)  # a textbook example
     assert humidity(0, -10) == pytest.approx(47.0, abs=0.3)  # e(-10) = 2.865, e(0) = 6.108 hPa
     assert humidity(10, 10.1) == 100
 
@@ -137,7 +137,7 @@ def alabama(data):
 
 
 def table(number, rows=6):
-    """A plant's first minutes, in NREL's format."""
+    """The first rows of a plant's table, in NREL's format."""
     lines = [f"01/01/06 00:{5 * row:02d},{number + row / 10}" for row in range(rows)]
     return "\n".join(["LocalTime,Power(MW)", *lines, ""])
 
@@ -150,7 +150,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["folder", "compressed", "archive"])
-def test_all_plants_of_alabama(data, folder, how):
+def test_all_plants_of_alabama_are_read(data, folder, how):
     names = alabama(data)
     if how == "archive":
         with zipfile.ZipFile(folder / "al-pv-2006.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -182,21 +182,21 @@ def test_all_plants_of_alabama(data, folder, how):
     assert len(np.unique(field.points.coordinates, axis=0)) == 134  # three pairs coincide
 
 
-def test_places_are_scaled_by_one_factor_into_the_unit_box(data):
-    where = np.array([[float(n.split("_")[2]), float(n.split("_")[1])] for n in alabama(data)])
-    box = solar.unit_box(where)
+def test_positions_are_scaled_into_the_unit_box_by_one_factor(data):
+    positions = np.array([[float(n.split("_")[2]), float(n.split("_")[1])] for n in alabama(data)])
+    box = solar.unit_box(positions)
     assert box.min(0).tolist() == [0, 0] and box.max() == 1
-    ratio = np.diff(box, axis=0)[0] / np.diff(where, axis=0)[0]
-    assert np.allclose(ratio, 1 / np.ptp(where[:, 1]))
+    ratio = np.diff(box, axis=0)[0] / np.diff(positions, axis=0)[0]
+    assert np.allclose(ratio, 1 / np.ptp(positions[:, 1]))
 
 
-def test_four_real_plants(data):
+def test_four_real_plants_are_read(data):
     paths = [p for p in data("nrel-solar").iterdir() if p.name.startswith("Actual")]
-    field = solar.read_plants(solar._named((path, path.name) for path in paths))
+    field = solar.read_plants(solar._parse_names((path, path.name) for path in paths))
     assert field.values.shape == (105120, 4, 1) and (np.diff(field.times) == HOUR // 12).all()
     day = field.values[..., 0].mean(1).reshape(365, 288).mean(0)
-    noon = (day * np.arange(288)).sum() / day.sum() / 12  # the centre of the day's sunshine
-    assert abs(noon - 12) < 0.5 and (day[:48] == 0).all()  # hours of the local clock
+    noon = (day * np.arange(288)).sum() / day.sum() / 12  # centre of the daily power
+    assert abs(noon - 12) < 0.5 and (day[:48] == 0).all()  # local hours
     assert (field.values[:, :, 0].max(0) <= field.sites["capacity"]).all()
 
 
@@ -210,25 +210,25 @@ def test_four_real_plants(data):
         (b"\0" * (2**24 + 5), "more than 16777216 bytes"),
     ],
 )
-def test_a_bad_plant_is_named(tmp_path, content, words):
+def test_an_invalid_table_is_named(tmp_path, content, words):
     path = tmp_path / "Actual_30.45_-88.25_2006_UPV_70MW_5_Min.csv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=words) as error:
-        solar.read_plants(solar._named(iter([(path, path.name)])))
+        solar.read_plants(solar._parse_names(iter([(path, path.name)])))
     assert path.name in str(error.value)
 
 
-def test_a_part_of_alabama_is_refused(data, folder):
+def test_an_incomplete_set_of_plants_is_refused(data, folder):
     (folder / "solar").mkdir()
     for name in alabama(data)[:5]:
         (folder / "solar" / name).write_text(table(0))
-    with pytest.raises(DataError, match="gives 5 plants; Alabama has 137"):
+    with pytest.raises(DataError, match="has 5 plants; expected 137"):
         open_dataset("solar")
     assert find("solar").missing
     (folder / "al-pv-2006.zip").write_bytes(b"PK nonsense")
     for path in (folder / "solar").iterdir():
         path.unlink()
-    with pytest.raises(DataError, match="no ZIP archive"):
+    with pytest.raises(DataError, match="not a readable ZIP archive"):
         open_dataset("solar")
 
 
@@ -246,11 +246,11 @@ VARIABLES = {
 
 
 def weather(folder, name, year=2010, hours=75):
-    """A year's beginning, in WeatherBench's format: each value tells time, place and variable."""
+    """The first hours of a year in WeatherBench's format; values encode time, point, variable."""
     time = np.datetime64(f"{year}-01-01", "ns") + np.arange(hours) * np.timedelta64(1, "h")
-    told = np.arange(hours)[:, None, None] * 1e4 + np.arange(2048).reshape(32, 64)
+    code = np.arange(hours)[:, None, None] * 1e4 + np.arange(2048).reshape(32, 64)
     for number, (long, (short, unit)) in enumerate(VARIABLES[name].items()):
-        values, dims = (told + 1e6 * number).astype(np.float32), ("time", "lat", "lon")
+        values, dims = (code + 1e6 * number).astype(np.float32), ("time", "lat", "lon")
         coords = {"time": time, "lat": LAT, "lon": LON}
         if name == "humidity":
             levels = [50, 100, 150, 200, 250, 300, 400, 500, 600, 700, 850, 925, 1000]
@@ -264,7 +264,7 @@ def weather(folder, name, year=2010, hours=75):
 
 @pytest.fixture
 def one_year(monkeypatch, folder):
-    """As if 2010 were all."""
+    """Opens a data set as if it consisted of 2010 only."""
 
     def open_year(name, **options):
         entry = DATASETS[name]
@@ -276,20 +276,20 @@ def one_year(monkeypatch, folder):
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_the_papers_weather(folder, one_year, name):
+def test_the_weather_of_the_paper_is_read(folder, one_year, name):
     weather(folder, name)
     opened = one_year(name)
     field = opened.episodes[0]
-    expected = {"humidity": ("r",), "wind": ("u10", "v10")}
-    assert field.channels == expected.get(name, tuple(v[0] for v in VARIABLES[name].values()))
+    names = {"humidity": ("r",), "wind": ("u10", "v10")}
+    assert field.channels == names.get(name, tuple(v[0] for v in VARIABLES[name].values()))
     assert field.units == tuple(v[1] for v in VARIABLES[name].values())
     assert (opened.past, opened.horizon, opened.stride, opened.unseen) == (12, 12, 24, ())
-    assert len(field.times) == 48  # of 75 hours: two whole days, as the harness counts
+    assert len(field.times) == 48  # of 75 hours: two complete days, as the paper counts
     assert np.array_equal(field.points.coordinates[:65, 0], np.repeat(LAT[:2], 64)[:65])
     assert np.array_equal(field.points.coordinates[:64, 1], LON)
     for channel in range(len(field.channels)):
-        told = np.arange(48)[:, None] * 1e4 + np.arange(2048) + 1e6 * channel
-        assert np.array_equal(field.values[..., channel], told)
+        expected = np.arange(48)[:, None] * 1e4 + np.arange(2048) + 1e6 * channel
+        assert np.array_equal(field.values[..., channel], expected)
 
 
 def test_unseen_points_lie_between_those_of_the_coarser_grid(folder, one_year):
@@ -299,8 +299,8 @@ def test_unseen_points_lie_between_those_of_the_coarser_grid(folder, one_year):
     assert len(opened.points) == 1024 and opened.unseen == tuple(range(512, 1024))
     assert np.array_equal(np.unique(seen.coordinates[:, 0]), LAT[::2])
     assert np.array_equal(np.unique(seen.coordinates[:, 1]), LON[::2])
-    places = {tuple(place) for place in np.concatenate([seen.coordinates, unseen])}
-    assert len(places) == 1024
+    positions = {tuple(row) for row in np.concatenate([seen.coordinates, unseen])}
+    assert len(positions) == 1024
     row, column = np.divmod(opened.episodes[0].values[0, :, 0].astype(int), 64)
     assert np.array_equal(opened.points.coordinates, np.stack([LAT[row], LON[column]], axis=1))
 
@@ -315,12 +315,12 @@ def test_a_gap_between_years_is_refused(folder, one_year):
         one_year("cloud")
 
 
-def test_nine_years_give_the_papers_windows():
+def test_nine_years_give_the_windows_of_the_paper():
     hours = (np.datetime64("2019-01-01") - np.datetime64("2010-01-01")).astype(int) * 24
-    assert hours == 78888 and weatherbench.usable(int(hours)) == 3286 * 24
+    assert hours == 78888 and weatherbench.usable_frames(int(hours)) == 3286 * 24
     parts = [stop - start for start, stop in chronological((0.7, 0.1, 0.2), 3286)]
     assert parts == [2300, 329, 657]
-    frames = weatherbench.usable(int(hours))
+    frames = weatherbench.usable_frames(int(hours))
     values = np.random.default_rng(0).random((frames, 2, 1)).astype(np.float32)
     field = Field(values, np.arange(frames) * HOUR, Points(np.array([[0.0, 0], [1, 1]]), "sphere"))
     task = Task.of(Dataset((field,), past=12, horizon=12, stride=24), load_config())

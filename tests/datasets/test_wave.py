@@ -1,4 +1,4 @@
-"""The wave equation, its scheme and the data set made with it."""
+"""The wave equation, its numerical scheme, and the data set simulated with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stonet.datasets.wave import (
     propagate,
     simulate,
     wave,
-    whole_wave,
+    wave_on_grid,
 )
 from stonet.errors import DataError, UsageError
 
@@ -30,12 +30,12 @@ def data() -> Dataset:
     return wave()
 
 
-def run(previous, current, push, steps, courant_squared=COURANT_SQUARED):
-    """All the frames, (steps, sequence, y, x)."""
+def solve(previous, current, push, steps, courant_squared=COURANT_SQUARED):
+    """All frames, (steps, sequence, y, x)."""
     return np.stack(list(propagate(previous, current, push, courant_squared, steps)))
 
 
-def silent(size, sequences=1):
+def at_rest(size, sequences=1):
     return np.zeros((sequences, size, size))
 
 
@@ -52,8 +52,8 @@ def standing_wave_error(intervals: int, courant_squared: float, end: float = 0.9
     def exact(time):
         return (shape * np.cos(np.sqrt(2) * np.pi * time))[None]
 
-    silence = silent(intervals - 1)
-    frames = run(exact(-dt), exact(0.0), lambda step: silence, steps, courant_squared)
+    zero = at_rest(intervals - 1)
+    frames = solve(exact(-dt), exact(0.0), lambda step: zero, steps, courant_squared)
     return float(np.abs(frames[-1] - exact(steps * dt)).max())
 
 
@@ -85,70 +85,70 @@ def test_without_sources_the_discrete_energy_is_conserved():
         return 0.5 * ((after - before) ** 2).sum() + 0.5 * COURANT_SQUARED * potential
 
     previous, current = np.random.default_rng(0).standard_normal((2, 1, 24, 24))
-    silence = silent(24)
+    zero = at_rest(24)
     frames = [
         previous,
         current,
-        *propagate(previous, current, lambda _: silence, COURANT_SQUARED, 600),
+        *propagate(previous, current, lambda _: zero, COURANT_SQUARED, 600),
     ]
     energies = [energy(before, after) for before, after in pairwise(frames)]
     assert energies[0] > 0
     np.testing.assert_allclose(energies, energies[0], rtol=1e-12)
 
 
-def test_time_runs_backwards_too():
+def test_the_scheme_is_reversible_in_time():
     previous, current = np.random.default_rng(1).standard_normal((2, 1, 20, 20))
-    silence = silent(20)
-    there = run(previous, current, lambda _: silence, 100)
-    back = run(there[-1], there[-2], lambda _: silence, 100)
+    zero = at_rest(20)
+    forward = solve(previous, current, lambda _: zero, 100)
+    back = solve(forward[-1], forward[-2], lambda _: zero, 100)
     np.testing.assert_allclose(back[-2], current, atol=1e-10)
     np.testing.assert_allclose(back[-1], previous, atol=1e-10)
 
 
-def test_silence_stays_silent_and_news_travels_one_node_a_step():
-    rest = silent(21)
-    assert not run(rest, rest, lambda _: rest, 50).any()
-    kick = silent(21)
+def test_rest_is_preserved_and_signals_travel_one_node_per_step():
+    rest = at_rest(21)
+    assert not solve(rest, rest, lambda _: rest, 50).any()
+    kick = at_rest(21)
     kick[0, 10, 10] = 1.0
-    frames = run(rest, rest, lambda step: kick if step == 0 else rest, 8)
+    frames = solve(rest, rest, lambda step: kick if step == 0 else rest, 8)
     row, column = np.indices((21, 21))
-    away = np.abs(row - 10) + np.abs(column - 10)
+    distance = np.abs(row - 10) + np.abs(column - 10)
     for step, frame in enumerate(frames):
-        np.testing.assert_array_equal(frame[0] != 0, away <= step)
+        np.testing.assert_array_equal(frame[0] != 0, distance <= step)
 
 
 def test_sources_superpose():
     one, other = (Sources.draw(seed, [0, 1]) for seed in (1, 2))
-    rest = silent(SIZE, 2)
-    together = run(rest, rest, lambda t: 2.0 * one.push(t) - 0.5 * other.push(t), 120)
-    apart = 2.0 * run(rest, rest, one.push, 120) - 0.5 * run(rest, rest, other.push, 120)
-    np.testing.assert_allclose(together, apart, atol=1e-13)
+    rest = at_rest(SIZE, 2)
+    combined = solve(rest, rest, lambda t: 2.0 * one.push(t) - 0.5 * other.push(t), 120)
+    separate = 2.0 * solve(rest, rest, one.push, 120) - 0.5 * solve(rest, rest, other.push, 120)
+    np.testing.assert_allclose(combined, separate, atol=1e-13)
 
 
 @pytest.mark.parametrize(
     "mirror", [lambda u: u[..., ::-1], lambda u: u[..., ::-1, :], lambda u: np.swapaxes(u, -1, -2)]
 )
 def test_a_mirrored_source_gives_the_mirrored_field(mirror):
-    push, rest = Sources.draw(3, [0]).push, silent(SIZE)
-    frames = run(rest, rest, push, 150)
-    mirrored = run(rest, rest, lambda t: mirror(push(t)).copy(), 150)
+    push, rest = Sources.draw(3, [0]).push, at_rest(SIZE)
+    frames = solve(rest, rest, push, 150)
+    mirrored = solve(rest, rest, lambda t: mirror(push(t)).copy(), 150)
     np.testing.assert_array_equal(mirrored, mirror(frames))
 
 
 @pytest.mark.parametrize("courant_squared", [0.51, 0.0, -0.1, float("nan")])
 def test_an_unstable_step_is_refused_before_it_starts(courant_squared):
-    rest = silent(8)
+    rest = at_rest(8)
     with pytest.raises(
         DataError, match=r"stable .* only for .* <= 0\.5\. Take a smaller time step"
     ):
         propagate(rest, rest, lambda _: rest, courant_squared, 1)
 
 
-def test_the_guard_stands_where_instability_begins():
-    kick, rest = np.random.default_rng(0).standard_normal((1, 32, 32)), silent(32)
-    assert np.abs(run(rest, kick, lambda _: rest, 400, 0.5)).max() < 1e3
+def test_the_limit_of_the_courant_number_is_where_instability_begins():
+    kick, rest = np.random.default_rng(0).standard_normal((1, 32, 32)), at_rest(32)
+    assert np.abs(solve(rest, kick, lambda _: rest, 400, 0.5)).max() < 1e3
     previous, current = rest, kick
-    for _ in range(400):  # the same scheme without its guard, a little beyond
+    for _ in range(400):  # the same scheme without the check, slightly beyond the limit
         previous, current = current, 2 * current - previous + 0.52 * laplacian(current)
     assert np.abs(current).max() > 1e30
 
@@ -156,18 +156,18 @@ def test_the_guard_stands_where_instability_begins():
 # The sources
 
 
-def test_sources_push_upwards_with_their_load_and_come_up_from_zero():
+def test_sources_are_positive_bounded_and_start_from_zero():
     sources = Sources.draw(0, range(50))
     assert not sources.push(0.0).any()
-    there = (sources.load > 0).sum(axis=1)
-    assert set(there) == {1, 2, 3} and set(sources.kind.ravel()) == {0, 1, 2}
+    count = (sources.load > 0).sum(axis=1)
+    assert set(count) == {1, 2, 3} and set(sources.kind.ravel()) == {0, 1, 2}
     for time in (5.0, 60.0, 200.0):
         push = sources.push(time)
         assert push.min() >= 0
         assert np.all(push.sum(axis=(1, 2)) <= sources.load.sum(axis=1) * (1 + 1e-3))
 
 
-def test_a_source_is_a_gaussian_at_its_place():
+def test_a_source_is_a_gaussian_at_its_position():
     sources = Sources.draw(4, range(40))
     row, column = np.indices((SIZE, SIZE))
     number = int(np.flatnonzero((sources.load[:, 1] == 0) & (sources.kind[:, 0] == 0))[0])
@@ -185,14 +185,14 @@ def test_a_source_is_a_gaussian_at_its_place():
 # The data set
 
 
-def test_a_seed_is_a_data_set_bit_by_bit():
+def test_the_same_seed_gives_the_same_bits():
     first, again, other = (simulate(seed, range(3), 20) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert wave(5, 2, 3).points == wave(5, 1, 9).points != wave(6, 2, 3).points
 
 
-def test_a_sequence_does_not_depend_on_what_else_is_asked_for():
+def test_a_sequence_does_not_depend_on_other_sequences():
     many = simulate(7, range(6), 30)
     np.testing.assert_array_equal(simulate(7, [4], 30)[0], many[4])
     np.testing.assert_array_equal(simulate(7, [5, 2], 12), many[[5, 2], :12])
@@ -201,8 +201,8 @@ def test_a_sequence_does_not_depend_on_what_else_is_asked_for():
 
 
 def test_the_frames_solve_the_wave_equation_and_the_first_ones_are_dropped():
-    sources, rest = Sources.draw(8, [0]), silent(SIZE)
-    frames = run(rest, rest, sources.push, DROPPED + 40)[DROPPED:, 0].reshape(40, -1)
+    sources, rest = Sources.draw(8, [0]), at_rest(SIZE)
+    frames = solve(rest, rest, sources.push, DROPPED + 40)[DROPPED:, 0].reshape(40, -1)
     np.testing.assert_array_equal(simulate(8, [0], 40)[0], frames.astype(np.float32))
 
 
@@ -234,29 +234,29 @@ def test_points_are_distinct_nodes_of_the_open_unit_square(data):
     np.testing.assert_array_equal(data.seen, np.arange(512))
 
 
-def test_episodes_share_a_clock_without_calendar(data):
+def test_episodes_have_the_same_times_without_a_calendar(data):
     for episode in data.episodes:
         np.testing.assert_array_equal(episode.times, 1_000_000 * np.arange(200))
         assert not episode.calendar and episode.channels == ("u",) and episode.units == ("1",)
     assert set(data.episodes[0].attrs) == {"title", "source", "licence"}
 
 
-def test_the_whole_field_holds_the_data_set(data):
-    whole = whole_wave(17)
+def test_the_full_grid_contains_the_data_set(data):
+    full = wave_on_grid(17)
     index = np.array([int(name[1:]) for name in data.points.names])
-    part = whole.take(index)
+    part = full.take(index)
     assert part.points == data.points
     np.testing.assert_array_equal(part.values, data.episodes[17].values)
-    fine = whole_wave(17, frames=20, substeps=4)
+    fine = wave_on_grid(17, frames=20, substeps=4)
     assert fine.step == 250_000 and fine.times[-1] == 19_000_000
-    np.testing.assert_allclose(fine.values[::4], whole.values[:20], atol=1e-3)
+    np.testing.assert_allclose(fine.values[::4], full.values[:20], atol=1e-3)
 
 
-# The doors
+# Options
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("options", "message"),
     [
         ({"seen": 4000}, "4000 seen and 512 unseen points of a grid with 4096"),
         ({"seen": 0}, "at least one seen point"),
@@ -264,18 +264,18 @@ def test_the_whole_field_holds_the_data_set(data):
         ({"sequences": 0}, "no episode"),
     ],
 )
-def test_impossible_data_sets_are_refused(wrong, says):
-    with pytest.raises(DataError, match=says):
-        wave(**{"sequences": 1, "frames": 1, **wrong})
+def test_impossible_data_sets_are_refused(options, message):
+    with pytest.raises(DataError, match=message):
+        wave(**{"sequences": 1, "frames": 1, **options})
 
 
 def test_impossible_sequences_and_substeps_are_refused():
     with pytest.raises(DataError, match="sequence numbers from 0"):
-        whole_wave(-1)
+        wave_on_grid(-1)
     with pytest.raises(DataError, match="one substep"):
-        whole_wave(0, substeps=0)
+        wave_on_grid(0, substeps=0)
     with pytest.raises(DataError, match="3 substeps do not divide"):
-        whole_wave(0, substeps=3)
+        wave_on_grid(0, substeps=3)
 
 
 def test_data_sets_are_opened_by_name(data):
@@ -287,19 +287,19 @@ def test_data_sets_are_opened_by_name(data):
         open_dataset("wav")
 
 
-def test_the_import_is_light():
+def test_importing_datasets_imports_no_heavy_library():
     code = "import sys, stonet.datasets; print({'torch', 'scipy', 'xarray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_seen_and_unseen_points_lie_alike() -> None:
-    """In every sixteenth of the square there are as many of one kind as of the other."""
+def test_seen_and_unseen_points_are_spread_equally() -> None:
+    """Every sixteenth of the square has as many seen as unseen points."""
     data = wave(sequences=1, frames=2)
     sixteenth = np.floor(data.points.coordinates * 65 - 1).astype(int) // 16 @ [1, 4]
     held_out = np.isin(np.arange(len(data.points)), data.unseen)
     counts = [np.bincount(sixteenth[kind], minlength=16) for kind in (held_out, ~held_out)]
     assert counts[0].sum() == counts[1].sum() == 512
     assert np.abs(counts[0] - counts[1]).max() <= 1  # a drawn half would differ by 8 or so
-    few = wave(sequences=1, frames=2, seen=30, unseen=10)
-    assert few.unseen == tuple(range(30, 40))
+    small = wave(sequences=1, frames=2, seen=30, unseen=10)
+    assert small.unseen == tuple(range(30, 40))

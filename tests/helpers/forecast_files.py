@@ -1,4 +1,4 @@
-"""Forecasts written to files and read again."""
+"""A forecast to be written, and files opened by plain xarray."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 
 HOUR = 3_600 * 10**9
-
-
 START = 438_288 * HOUR  # 2020-01-01
 
 
-def make(kind="sphere", calendar=True, reference=True, times=None, seed=0) -> Field:
-    """A forecast of two channels at four places, with gaps and with what is known of the places."""
+def make_forecast(kind="sphere", calendar=True, reference=True, times=None, seed=0) -> Field:
+    """A forecast of two channels at four points, with missing values and site attributes."""
     rng = np.random.default_rng(seed)
     times = (START if calendar else 0) + HOUR * np.arange(1, 4) if times is None else times
     values = rng.normal(280, 10, (len(times), 4, 2)).astype(np.float32)
@@ -36,12 +34,14 @@ def make(kind="sphere", calendar=True, reference=True, times=None, seed=0) -> Fi
     )
 
 
-def opened(path) -> xr.Dataset:
+def open_file(path) -> xr.Dataset:
+    """A NetCDF file or Zarr store as xarray reads it, loaded."""
     if path.suffix == ".zarr":
         return xr.open_zarr(path, decode_timedelta=True, chunks=None).load()
     with xr.open_dataset(path, decode_timedelta=True) as file:
         return file.load()
 
 
-def known(field: Field) -> np.ndarray:
+def with_nan(field: Field) -> np.ndarray:
+    """The values, NaN where missing."""
     return np.where(field.observed, field.values, np.nan)

@@ -131,7 +131,7 @@ def test_what_was_interrupted_goes_on(
     with pytest.raises(KeyboardInterrupt):
         hindcast(run, field, path)
     assert not path.exists()  # never half-written under its own name
-    with pytest.raises(UsageError, match=r"h.zarr.part' is there: unfinished work. Go on with --r"):
+    with pytest.raises(UsageError, match=r"h.zarr.part' exists: unfinished work. Continue it with --r"):
         hindcast(run, field, path)
     with pytest.raises(UsageError, match=r"is of another run, other data, points or times"):
         hindcast(run, field.between(1, 60), path, resume=True)
@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path, run: TrainedModel, field
         hindcast(run, field.between(0, 8), tmp_path / "h.zarr", step=24 * HOUR)
     assert not list(tmp_path.iterdir())
     (tmp_path / "h.zarr.part").mkdir()
-    with pytest.raises(UsageError, match=r"h.zarr.part' is in the way, and none of ours"):
+    with pytest.raises(UsageError, match=r"h.zarr.part' exists and was not created by stonet"):
         hindcast(run, field, tmp_path / "h.zarr", resume=True)
 
 

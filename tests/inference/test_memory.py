@@ -19,7 +19,7 @@ from stonet.inference import forecast as inference
 from stonet.inference import session
 from stonet.inference.forecast import forecast, forecast_to_file
 from stonet.inference.session import FEW, QUERIES, ChunkSize
-from stonet.system.progress import watched
+from stonet.system.progress import reporting_to
 from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel
 
@@ -90,7 +90,7 @@ def test_parts_are_the_whole(
     whole = forecast(run, field, at=sites)
     monkeypatch.setattr(session, "FEW", 7)
     told: list[tuple[int, int]] = []
-    with watched(lambda done, total: told.append((done, total))):
+    with reporting_to(lambda done, total, what: told.append((done, total))):
         parts = forecast(run, field, at=sites, memory="64G")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-4)
     assert told[0] == (7, 50) and told[-1] == (50, 50)

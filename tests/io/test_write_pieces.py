@@ -1,11 +1,11 @@
-"""A NetCDF file that is written in pieces is the one that is written at once."""
+"""A NetCDF file written in pieces equals one that xarray writes at once."""
 
 from __future__ import annotations
 
 import h5netcdf
 import numpy as np
 import pytest
-from helpers.forecast_files import HOUR, START, known, make, opened
+from helpers.forecast_files import HOUR, START, make_forecast, open_file, with_nan
 
 from stonet.data import cf
 from stonet.data.cf import to_xarray
@@ -13,39 +13,39 @@ from stonet.io import write
 
 
 def raw(path) -> dict:
-    """All that a NetCDF file says, as it is stored; HDF5's own notes left out."""
+    """The complete content of a NetCDF file as it is stored, without HDF5's own attributes."""
 
     def plain(attrs) -> dict:
         return {k: np.asarray(v).tolist() for k, v in attrs.items() if k != "_FillValue"}
 
     with h5netcdf.File(path, "r") as file:
-        found = {
+        variables = {
             name: (v.dimensions, v.dtype.str, plain(v.attrs), np.asarray(v[...]).tolist())
             for name, v in file.variables.items()
         }
         sizes = {name: dimension.size for name, dimension in file.dimensions.items()}
-        return {"": (sizes, plain(file.attrs))} | found
+        return {"": (sizes, plain(file.attrs))} | variables
 
 
 @pytest.mark.parametrize("reference", [True, False])
 @pytest.mark.parametrize(("chunk", "piece"), [(2**17, 2**22), (8, 1), (8, 40), (1, 1)])
-def test_a_file_written_in_pieces_is_the_one_that_xarray_writes_at_once(
+def test_a_file_written_in_pieces_equals_one_that_xarray_writes(
     tmp_path, monkeypatch, chunk, piece, reference
 ) -> None:
     monkeypatch.setattr(cf, "CHUNK", chunk)
     monkeypatch.setattr(cf, "PIECE", piece)
-    field = make(times=START + HOUR * np.arange(1, 12), reference=reference)
+    field = make_forecast(times=START + HOUR * np.arange(1, 12), reference=reference)
     write.write(field, tmp_path / "pieces.nc")
     to_xarray(field).to_netcdf(tmp_path / "once.nc", engine="h5netcdf")
     pieces, once = raw(tmp_path / "pieces.nc"), raw(tmp_path / "once.nc")
     assert pieces.keys() == once.keys()
     for name in once:
         np.testing.assert_equal(pieces[name], once[name])
-    assert opened(tmp_path / "pieces.nc").identical(opened(tmp_path / "once.nc"))
+    assert open_file(tmp_path / "pieces.nc").identical(open_file(tmp_path / "once.nc"))
 
 
-def test_a_long_field_is_never_copied_whole(tmp_path, monkeypatch) -> None:
-    field = make(times=START + HOUR * np.arange(2000), reference=False)
+def test_a_long_field_is_copied_in_blocks_only(tmp_path, monkeypatch) -> None:
+    field = make_forecast(times=START + HOUR * np.arange(2000), reference=False)
     sizes: list[int] = []
     where = np.where
     monkeypatch.setattr(cf, "CHUNK", 400)
@@ -53,4 +53,4 @@ def test_a_long_field_is_never_copied_whole(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(np, "where", lambda *a: sizes.append(a[0].size) or where(*a))
     write.write(field, tmp_path / "out.nc")
     assert sizes == [1600] * 10
-    np.testing.assert_array_equal(opened(tmp_path / "out.nc").t2m, known(field)[..., 0])
+    np.testing.assert_array_equal(open_file(tmp_path / "out.nc").t2m, with_nan(field)[..., 0])

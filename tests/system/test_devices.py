@@ -1,4 +1,4 @@
-"""Nothing is tied to the processor: shapes and types hold on a device that holds no numbers."""
+"""Nothing depends on the processor: shapes and types hold on the device `meta`, without values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stonet.cli.options import load_run
 from stonet.errors import StonetError, UsageError
 from stonet.models.residual_mlp import Augmentation
 from stonet.models.stonet import STONetwork
-from stonet.system.devices import backend_for, pick_device, sent
+from stonet.system.devices import backend_for, pick_device, to_device
 from stonet.training import trainer as training
 from stonet.training.batches import prefetch
 from stonet.training.loss import error_sums, masked_loss
@@ -42,8 +42,8 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_a_step_needs_no_numbers(kind: str) -> None:
-    """Forward, loss and backward on `meta`: whatever read a number there would fail."""
+def test_a_step_reads_no_values(kind: str) -> None:
+    """Forward, loss and backward on `meta`, where reading a value fails."""
     task = small_task(
         small_field(kind), "network.base=none", "network.residual_width=0", "train.tile=9"
     )
@@ -51,7 +51,7 @@ def test_a_step_needs_no_numbers(kind: str) -> None:
     batch, (target, mask) = windows.inputs(np.arange(4)), windows.targets(np.arange(4))
     expected = model(batch, model.graphs(task.nodes))
     model.to(META)
-    graphs = model.graphs(task.nodes)  # a graphs is where its model is
+    graphs = model.graphs(task.nodes)  # on the device of the model
     tile = model.tile(model.adjacency(task.nodes), np.arange(5))
     for part in (graphs, tile.graphs):
         assert {t.device.type for t in tensors(part)} == {"meta"}
@@ -64,7 +64,7 @@ def test_a_step_needs_no_numbers(kind: str) -> None:
     assert all(p.grad is not None and p.grad.device == META for p in model.parameters())
 
 
-def test_a_batch_and_a_scene_move_whole() -> None:
+def test_all_parts_of_a_batch_and_of_graphs_are_moved() -> None:
     task = small_task(small_field("sphere", 2))
     run = fitted_run(task)
     moved = task.windows("train").inputs(np.arange(3)).to(META)
@@ -77,24 +77,24 @@ def test_a_batch_and_a_scene_move_whole() -> None:
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
 
 
-def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
-    """They are made in the host's memory, wherever the supervision is."""
+def test_all_parts_of_point_samples_are_moved() -> None:
+    """They are computed in the host's memory, and train without reading a value on the device."""
     task = small_task(small_field("sphere", 2))
     model = fitted_run(task).model
     assert isinstance(model, STONetwork) and model.residuals is not None
-    points, nobody = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
-    augmentation = Augmentation(nobody, nobody)
+    points, nothing = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
+    augmentation = Augmentation(nothing, nothing)
     rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, augmentation)
     moved = rows._each(lambda part: part.to(META))
     assert {t.device.type for t in tensors(moved)} == {"meta"}
     assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10
-    experts = model.residuals.to(META).requires_grad_(True)  # as at school
-    total, count = moved.error(experts)
+    residuals = model.residuals.to(META).requires_grad_(True)  # as in pretraining
+    total, count = moved.error(residuals)
     (total / count).backward()
-    assert all(p.grad is not None for p in experts.parameters())
+    assert all(p.grad is not None for p in residuals.parameters())
 
 
-def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_chosen_by_availability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
     with pytest.raises(UsageError, match=r"sees no GPU here.*train\.device=auto"):
@@ -106,18 +106,18 @@ def test_devices_are_picked_by_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
     assert backend_for(pick_device("auto")) == "nccl"
     assert pick_device("cpu") == torch.device("cpu") and backend_for(pick_device("cpu")) == "gloo"
     value = torch.ones(3)
-    assert sent(value, torch.device("cpu")) is value
+    assert to_device(value, torch.device("cpu")) is value
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     with pytest.raises(UsageError, match=r"4 processes would share 2 GPU.*train\.device=cpu"):
         pick_device("auto")
     assert pick_device("cpu") == torch.device("cpu")
 
 
-def test_a_run_is_loaded_to_where_forecasts_are_made(
+def test_a_model_is_loaded_to_the_device_of_forecasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RunFolder(tmp_path).publish(fitted_run(small_task(small_field("sphere", 2))).files({}))
-    monkeypatch.setattr("stonet.system.devices.pick_device", lambda asked: META)
+    monkeypatch.setattr("stonet.system.devices.pick_device", lambda requested: META)
     model = load_run(tmp_path).model
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"meta"}
     monkeypatch.setattr("stonet.system.devices.pick_device", pick_device)
@@ -137,14 +137,14 @@ def trained(late: int) -> tuple[TrainedModel, Trainer]:
     return run, trainer
 
 
-def test_losses_read_late_are_the_same_losses() -> None:
+def test_losses_read_late_are_the_same() -> None:
     (soon, at_once), (run, late) = trained(1), trained(20)
     assert late.state == at_once.state and not late.told
     for one, other in zip(soon.model.parameters(), run.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_bad_steps_read_late_leave_no_trace_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_steps_read_late_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter(range(100))
 
     def loss(*arguments: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -164,11 +164,11 @@ def test_bad_steps_read_late_leave_no_trace_either(monkeypatch: pytest.MonkeyPat
         trained(20)
 
 
-def test_meals_come_in_order_whatever_is_asked_and_errors_come_through() -> None:
-    made: list[int] = []
+def test_prefetched_steps_come_in_order_and_errors_are_raised() -> None:
+    prepared: list[int] = []
 
     def make(step: int) -> Any:
-        made.append(step)
+        prepared.append(step)
         if step == 4:
             raise StonetError("nothing left")
         return step
@@ -177,7 +177,7 @@ def test_meals_come_in_order_whatever_is_asked_and_errors_come_through() -> None
         assert [take(0), take(1), take(3)] == [0, 1, 3]
         with pytest.raises(StonetError, match="nothing left"):
             take(4)
-    assert made[:2] == [0, 1] and set(made) <= {0, 1, 2, 3, 4}
+    assert prepared[:2] == [0, 1] and set(prepared) <= {0, 1, 2, 3, 4}
     with prefetch(make, 1) as take:
         assert take(0) == 0
-    assert made[-1] == 0  # nothing is prepared beyond the last step
+    assert prepared[-1] == 0  # nothing is prepared beyond the last step

@@ -1,4 +1,4 @@
-"""Processes of one command: who is waited for, and whose code they run."""
+"""Processes of one command: which are waited for, and which code they import."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def sleeping(seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-S", "-c", f"import time; time.sleep({seconds})"])
 
 
-def test_the_first_process_may_take_its_time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "GRACE", 0.2)
     processes = [sleeping(1.0), sleeping(0.0)]
     launcher._wait(processes)
     assert [process.poll() for process in processes] == [0, 0]
 
 
-def test_nobody_waits_for_the_others_once_all_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_are_not_waited_for_after_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(launcher, "GRACE", 0.2)
     processes = [sleeping(0.0), sleeping(60.0)]
     started = time.monotonic()
@@ -36,10 +38,10 @@ def test_nobody_waits_for_the_others_once_all_is_saved(monkeypatch: pytest.Monke
     processes[1].wait()
 
 
-def test_a_child_imports_this_stonet_and_nothing_from_the_folder_it_is_in(tmp_path: Path) -> None:
+def test_a_child_imports_this_stonet_and_nothing_from_the_current_folder(tmp_path: Path) -> None:
     for name in ("numpy", "stonet"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file executed code')")
-    told = subprocess.run(
+    result = subprocess.run(
         [*PYTHON, "-c", "import numpy, stonet; print(stonet.__file__)"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": import_paths()},
@@ -47,4 +49,4 @@ def test_a_child_imports_this_stonet_and_nothing_from_the_folder_it_is_in(tmp_pa
         text=True,
         check=True,
     )
-    assert told.stdout.strip() == stonet.__file__
+    assert result.stdout.strip() == stonet.__file__

@@ -1,4 +1,4 @@
-"""Hands: a step shared by threads is the step that one takes."""
+"""A training step shared by threads equals the step of one thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def two_threads() -> int:
-    """Two of them, whatever the machine has."""
+    """Two threads of PyTorch, whatever the machine has."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield 2
@@ -53,7 +53,9 @@ def one_step(count: int, *settings: str) -> tuple[Trainer, int]:
         ("train.batch=8", "train.consecutive=4", "train.precision=bf16"),
     ],
 )
-def test_two_hands_find_the_gradients_of_one(two_threads: int, settings: tuple[str, ...]) -> None:
+def test_two_threads_compute_the_gradients_of_one(
+    two_threads: int, settings: tuple[str, ...]
+) -> None:
     (alone, micro_batches), (both, shared) = one_step(1, *settings), one_step(2, *settings)
     assert (micro_batches, shared) == (1, 2)
     close = 6e-2 if "train.precision=bf16" in settings else 1e-4
@@ -65,18 +67,18 @@ def test_two_hands_find_the_gradients_of_one(two_threads: int, settings: tuple[s
     assert both.loss == pytest.approx(alone.loss, rel=close)
 
 
-def test_the_same_hands_do_the_same_twice(two_threads: int) -> None:
+def test_the_same_number_of_threads_repeats_the_same_bits(two_threads: int) -> None:
     settings = ("train.batch=8", "train.consecutive=4")
     (one, _), (other, _) = one_step(2, *settings), one_step(2, *settings)
     for first, second in zip(one.parameters, other.parameters, strict=True):
         assert torch.equal(first, second)
 
 
-def test_every_hand_works_alone_and_at_the_same_time(two_threads: int) -> None:
-    meeting = threading.Barrier(2, timeout=20)  # each waits for the other
+def test_parts_run_in_parallel_with_their_share_of_threads(two_threads: int) -> None:
+    barrier = threading.Barrier(2, timeout=20)  # each waits for the other
 
     def work(part: int) -> tuple[int, int]:
-        meeting.wait()
+        barrier.wait()
         return part, torch.get_num_threads()
 
     assert threads.each(work, [3, 4]) == [(3, 1), (4, 1)]
@@ -84,16 +86,16 @@ def test_every_hand_works_alone_and_at_the_same_time(two_threads: int) -> None:
     assert threads.each(lambda part: torch.get_num_threads(), [0]) == [2]  # alone, with all threads
 
 
-def test_threads_that_come_later_have_as_many_of_their_own_as_before(two_threads: int) -> None:
+def test_threads_that_start_later_have_the_default_number(two_threads: int) -> None:
     threads.each(lambda part: part, [1, 2])
-    found: list[int] = []
-    later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    numbers: list[int] = []
+    later = threading.Thread(target=lambda: numbers.append(torch.get_num_threads()))
     later.start()
     later.join()
-    assert found == [2]
+    assert numbers == [2]
 
 
-def test_what_goes_wrong_in_a_hand_is_told(two_threads: int) -> None:
+def test_an_error_in_a_thread_is_raised(two_threads: int) -> None:
     def fail(part: int) -> int:
         raise StonetError(f"part {part}")
 
@@ -102,7 +104,7 @@ def test_what_goes_wrong_in_a_hand_is_told(two_threads: int) -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_processes_that_share_a_machine_have_one_hand_each(
+def test_processes_of_one_machine_use_one_thread_each(
     two_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert threads.count(CPU) == 2 and threads.count(torch.device("cuda")) == 1
@@ -110,11 +112,13 @@ def test_processes_that_share_a_machine_have_one_hand_each(
     assert threads.count(CPU) == 1
 
 
-def test_runs_are_shared_whole() -> None:
+def test_consecutive_windows_stay_together() -> None:
     chosen = np.array([4, 5, 6, 7, 20, 21, 22, 23, 1, 2])
     assert [list(part) for part in whole_runs(chosen, 2)] == [[4, 5, 6, 7, 20, 21, 22, 23], [1, 2]]
     assert [len(part) for part in whole_runs(chosen, 3)] == [4, 4, 2]
     for shares in (1, 2, 3, 4, 9):
         parts = whole_runs(chosen, shares)
         assert len(parts) == min(shares, 3) and (np.concatenate(parts) == chosen).all()
-    assert [list(part) for part in whole_runs(chosen[:4], 2)] == [[4, 5, 6, 7]]  # a run stays whole
+    assert [list(part) for part in whole_runs(chosen[:4], 2)] == [
+        [4, 5, 6, 7]
+    ]  # consecutive windows are not split

@@ -40,7 +40,9 @@ class NoWaiting(TorchDispatchMode):
         there = any(t.device == META for t in given) or options.get("device") == META
         host = any(t.device != META and t.dim() for t in given)
         if there and name == "_to_copy" and host:
-            assert any(f.name == "sent" for f in traceback.extract_stack()), "a copy is waited for"
+            assert any(f.name == "to_device" for f in traceback.extract_stack()), (
+                "a copy is waited for"
+            )
         elif there:
             assert name not in READS, f"{name} is waited for"
             assert not host, f"{name} takes a tensor from the host's memory"

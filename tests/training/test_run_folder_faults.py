@@ -22,7 +22,8 @@ import pytest
 
 import stonet
 from stonet.errors import ResourceError
-from stonet.training.run_folder import RunFolder, write_atomic
+from stonet.system.atomic import write_atomic
+from stonet.training.run_folder import RunFolder
 
 OLD = {"model.json": b"old", "weights": b"old" * 999, "figures/lead.png": b"o"}
 NEW = {"model.json": b"new", "weights": b"new" * 555, "figures/lead.png": b"n"}

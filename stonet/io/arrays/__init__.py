@@ -1,4 +1,5 @@
 """Gridded and station files with named dimensions: NetCDF, Zarr, HDF5, xarray objects.
 
-Comes in: a path or a Dataset. Goes out: `LazySource`s. Start reading at `dataset.py`.
+Input: a path or an xarray object. Output: `LazySource`s. Start reading at `backends.py`, then
+`dataset.py`.
 """

@@ -1,10 +1,11 @@
-"""xarray's data sets as Contents: grids, stations, forecasts; nothing is loaded but coordinates."""
+"""xarray data sets as lazy sources: grids, stations, forecasts. Only coordinates are loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -13,51 +14,93 @@ from stonet.config import ReadConfig
 from stonet.data.geometry import Kind, Points
 from stonet.errors import DataError
 from stonet.io.arrays import sampling_geometries
-from stonet.io.arrays.coordinates import (
-    as_text,
-    carried,
-    find,
-    loaded,
-    numbers,
-    places,
-    site_numbers,
+from stonet.io.arrays.time_axis import TimeAxis, check_calendars, read_time_axis
+from stonet.io.arrays.variables import (
+    Channel,
+    decode_values,
+    find_axes,
+    find_channels,
+    find_variable,
+    global_attributes,
+    load,
+    load_numbers,
+    name_text,
+    site_attributes,
     station_names,
-    unique,
+    unique_names,
 )
-from stonet.io.arrays.held import Held
-from stonet.io.arrays.time_axis import Timeline, check_calendars, timeline
-from stonet.io.arrays.variables import Channel, channels_of, decoded
 from stonet.io.lazy_source import LazySource, inside_box
-from stonet.io.safety import fitting, readable
+from stonet.io.safety import check_memory, readable
 
 if TYPE_CHECKING:
     import xarray as xr
 
-POINT_BYTES = 200  # of one point: coordinates, unit vector, name
+BYTES_PER_POINT = 200  # in memory: coordinates, unit vector, name
 
 
-def contents(
+class LazyDataset:
+    """A data set that is opened when it is needed and kept open from one block to the next.
+
+    Opening costs more than reading a block, so a file stays open until its last frame is read.
+
+    Args:
+        origin: the file, for messages.
+        opener: opens the file.
+        owned: whether it is closed here.
+    """
+
+    def __init__(self, origin: str, opener: Callable[[], xr.Dataset], owned: bool = True) -> None:
+        self.origin, self.opener, self.owned = origin, opener, owned
+        self._dataset: xr.Dataset | None = None
+
+    @property
+    def dataset(self) -> xr.Dataset:
+        """The open data set."""
+        if self._dataset is None:
+            self._dataset = self.opener()
+        return self._dataset
+
+    @contextmanager
+    def reading(self, last: bool) -> Iterator[xr.Dataset]:
+        """The open data set for one block; closed after the `last` one and after any error."""
+        try:
+            with readable(self.origin, "a data set"):
+                yield self.dataset
+        except BaseException:
+            self.close()
+            raise
+        if last:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        if self._dataset is not None and self.owned:
+            self._dataset.close()
+        self._dataset = None
+
+
+def from_object(
     source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig
 ) -> list[LazySource]:
-    """What an object in memory, or one that somebody opened, holds."""
+    """The content of an xarray object."""
     with readable(origin, "a data set"):
-        dataset = prepared(source)
-        return [_content(dataset, Held(origin, lambda: dataset, closing=False), config)]
+        dataset = _decoded(source)
+        return [_open(dataset, LazyDataset(origin, lambda: dataset, owned=False), config)]
 
 
-def contents_of_file(
-    opened: Callable[[], xr.Dataset], origin: str, config: ReadConfig
+def open_file(
+    opener: Callable[[], xr.Dataset], origin: str, config: ReadConfig
 ) -> list[LazySource]:
-    """What the file holds that `opened` opens."""
-    held = Held(origin, lambda: prepared(opened()))
+    """The content of the file that `opener` opens."""
+    lazy = LazyDataset(origin, lambda: _decoded(opener()))
     try:
-        return [_content(held.dataset, held, config)]
+        return [_open(lazy.dataset, lazy, config)]
     finally:
-        held.close()
+        lazy.close()
 
 
-def prepared(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
-    """As a data set, decoded after CF where that was not done: fill values, scales, dates."""
+def _decoded(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
+    """A data set with CF's fill values, scales and dates decoded, if they were not."""
     import xarray as xr
 
     if isinstance(source, xr.DataArray):
@@ -66,65 +109,66 @@ def prepared(source: xr.Dataset | xr.DataArray) -> xr.Dataset:
     return xr.decode_cf(source, decode_timedelta=False)
 
 
-def _content(dataset: xr.Dataset, held: Held, config: ReadConfig) -> LazySource:
-    observations = sampling_geometries.observations(dataset, held.origin, config)
+def _open(dataset: xr.Dataset, lazy: LazyDataset, config: ReadConfig) -> LazySource:
+    """A data set over (time, points or grid), or CF's discrete sampling geometries."""
+    observations = sampling_geometries.find_observations(dataset, lazy.origin, config)
     if observations is not None:
-        return sampling_geometries.content(observations, held, config)
-    origin = held.origin
-    kind, first, second = places(dataset, config.geometry)
-    frames = timeline(dataset, origin)
+        return sampling_geometries.from_observations(observations, lazy, config)
+    origin = lazy.origin
+    kind, first, second = find_axes(dataset, config.geometry)
+    time_axis = read_time_axis(dataset, origin)
     space = tuple(map(str, dict.fromkeys(dataset[first].dims + dataset[second].dims)))
-    if set(frames.dims) & set(space):
+    if set(time_axis.dims) & set(space):
         raise DataError(
             f"'{first}' has dims {dataset[first].dims} and '{second}' {dataset[second].dims}; "
-            f"expected points that stay where they are, along dims other than {frames.dims}."
+            f"expected fixed points, along dims other than {time_axis.dims}."
         )
-    channels, notes = channels_of(dataset, (*frames.dims, *space), origin, config)
-    axes = [numbers(dataset, name, origin) for name in (first, second)]
+    channels, notes = find_channels(dataset, (*time_axis.dims, *space), origin, config)
+    axes = [load_numbers(dataset, name, origin) for name in (first, second)]
     cuts = _cuts(dataset, (first, second), axes, kind, config)
     grid = len(space) > 1
     coordinates = _coordinates(dataset, (first, second), axes, space, cuts, origin)
-    there = np.isfinite(coordinates).all(1) | (not grid)
-    if there.any():  # a curved grid's cells outside its map are dropped at the end
-        coordinates = np.where(there[:, None], coordinates, coordinates[there.argmax()])
-    names = () if grid else unique(_names(dataset, space, origin), notes)
-    block = Block(frames, space, cuts, tuple(channels), len(coordinates))
-    content = LazySource(
+    valid = np.isfinite(coordinates).all(1) | (not grid)
+    if valid.any():  # cells of a curvilinear grid outside its map are dropped at the end
+        coordinates = np.where(valid[:, None], coordinates, coordinates[valid.argmax()])
+    names = () if grid else unique_names(_names(dataset, space, origin), notes)
+    layout = FrameLayout(time_axis, space, cuts, tuple(channels), len(coordinates))
+    source = LazySource(
         origin=origin,
-        times=frames.times,
-        points=Points(coordinates, cast(Kind, kind), names),
+        times=time_axis.times,
+        points=Points(coordinates, kind, names),
         channels=tuple(channel.name for channel in channels),
         units=tuple(channel.unit for channel in channels),
-        frames=lambda start, stop: _read(block, held, start, stop),
-        calendar=frames.calendar,
+        frames=lambda start, stop: _read_frames(layout, lazy, start, stop),
+        calendar=time_axis.calendar,
         named=bool(names),
         grid=grid,
-        reference_time=frames.reference_time,
-        sites=site_numbers(dataset, space, origin, cuts),
-        attrs=carried(dataset),
+        reference_time=time_axis.reference_time,
+        sites=site_attributes(dataset, space, origin, cuts),
+        attrs=global_attributes(dataset),
         notes=tuple(notes),
-        cells=_cells(block, dataset),
+        cells=_cells(layout, dataset),
     )
-    return content.take(np.flatnonzero(there)) if not there.all() else content
+    return source.take(np.flatnonzero(valid)) if not valid.all() else source
 
 
 def _names(dataset: xr.Dataset, space: tuple[str, ...], origin: str) -> tuple[str, ...]:
     if space:
         return station_names(dataset, space[0], origin)
-    single = find(dataset, "station")
+    single = find_variable(dataset, "station")
     if single is None or dataset[single].ndim:
         return ()
-    return (as_text(loaded(dataset, single, origin).item()),)
+    return (name_text(load(dataset, single, origin).item()),)
 
 
 def _cuts(
     dataset: xr.Dataset,
     names: tuple[str, str],
     axes: list[np.ndarray],
-    kind: str,
+    kind: Kind,
     config: ReadConfig,
 ) -> dict[str, Int64[np.ndarray, " kept"]]:
-    """Positions along the axes of a regular grid that the region needs; {} for all of them."""
+    """Indices along the axes of a regular grid that lie in the bbox; {} for all of them."""
     first, second = (dataset[name].dims for name in names)
     if config.bbox is None or len(first) != 1 or len(second) != 1 or first == second:
         return {}
@@ -133,14 +177,16 @@ def _cuts(
     if kind == "sphere":
         lon = (west + (east - west) % 360.0 / 2) % 360.0
         middle = float(np.clip(middle[1], -90, 90)), lon
-    # each axis alone, at the box's middle along the other one
-    one = axes[0], np.full(len(axes[0]), middle[1])
-    other = np.full(len(axes[1]), middle[0]), axes[1]
+    # each axis alone, at the middle of the box along the other one
+    pairs = (
+        (first, (axes[0], np.full(len(axes[0]), middle[1]))),
+        (second, (np.full(len(axes[1]), middle[0]), axes[1])),
+    )
     cuts = {}
-    for dims, pair in ((first, one), (second, other)):
-        there = np.isfinite(pair[0] + pair[1])
-        points = Points(np.where(there[:, None], np.stack(pair, 1), 0.0), cast(Kind, kind))
-        kept = np.flatnonzero(inside_box(points, config.bbox) & there)
+    for dims, pair in pairs:
+        valid = np.isfinite(pair[0] + pair[1])
+        points = Points(np.where(valid[:, None], np.stack(pair, 1), 0.0), kind)
+        kept = np.flatnonzero(inside_box(points, config.bbox) & valid)
         if not len(kept):
             return {}
         cuts[str(dims[0])] = kept
@@ -155,12 +201,13 @@ def _coordinates(
     cuts: dict[str, np.ndarray],
     origin: str,
 ) -> np.ndarray:
-    """(node, 2), the nodes in the order of the dims."""
+    """Coordinates (node, 2), the nodes in the order of the dims."""
     sizes = [len(cuts.get(dim, range(dataset.sizes[dim]))) for dim in space]
     count = int(np.prod(sizes, dtype=object))
-    fitting(count * POINT_BYTES, f"a grid of {' x '.join(map(str, sizes))} points", origin)
+    shape_label = " x ".join(map(str, sizes))
+    check_memory(count * BYTES_PER_POINT, f"a grid of {shape_label} points", origin)
     if not count:
-        raise DataError(f"There is no point: {dict(zip(space, sizes, strict=True))}.")
+        raise DataError(f"There are no points: {dict(zip(space, sizes, strict=True))}.")
     columns = []
     for name, axis in zip(names, axes, strict=True):
         dims = dataset[name].dims
@@ -171,90 +218,93 @@ def _coordinates(
     return np.stack(columns, axis=1)
 
 
-@dataclass(frozen=True)
-class Block:
-    """How frames lie in the file."""
+# Reading frames
 
-    frames: Timeline
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """How the frames lie in the file."""
+
+    time_axis: TimeAxis
     space: tuple[str, ...]
     cuts: dict[str, np.ndarray]
     channels: tuple[Channel, ...]
     nodes: int
 
 
-def _cells(block: Block, dataset: xr.Dataset) -> int:
-    """How many values `_read` takes from the file for one frame, those in between included."""
-    across = 0
-    for piece in _pieces(block):
-        sides = (range(dataset.sizes[dim])[piece.get(dim, slice(None))] for dim in block.space)
-        across += int(np.prod([len(side) for side in sides], dtype=object))
-    return across * sum(
+def _cells(layout: FrameLayout, dataset: xr.Dataset) -> int:
+    """Number of values that `_read_frames` reads for one frame, including unwanted ones."""
+    per_level = 0
+    for region in _regions(layout):
+        sides = (range(dataset.sizes[dim])[region.get(dim, slice(None))] for dim in layout.space)
+        per_level += int(np.prod([len(side) for side in sides], dtype=object))
+    return per_level * sum(
         int(np.prod([high[dim] - low[dim] for dim in low], dtype=object))
-        for _, low, high in _variables(block)
+        for _, low, high in _variables(layout)
     )
 
 
-def _variables(block: Block) -> Iterator[tuple[list[int], dict[str, int], dict[str, int]]]:
-    """Of each variable its channels, and the levels from which and up to which it is read."""
-    for variable in dict.fromkeys(channel.variable for channel in block.channels):
-        columns = [i for i, c in enumerate(block.channels) if c.variable == variable]
-        levels = [block.channels[i].levels for i in columns]
+def _variables(layout: FrameLayout) -> Iterator[tuple[list[int], dict[str, int], dict[str, int]]]:
+    """For each variable its channels, and the first and last level that is read (exclusive)."""
+    for variable in dict.fromkeys(channel.variable for channel in layout.channels):
+        columns = [i for i, c in enumerate(layout.channels) if c.variable == variable]
+        levels = [layout.channels[i].levels for i in columns]
         low = {dim: min(level[dim] for level in levels) for dim in levels[0]}
         yield columns, low, {dim: max(level[dim] for level in levels) + 1 for dim in levels[0]}
 
 
-def _read(block: Block, held: Held, start: int, stop: int) -> np.ndarray:
+def _read_frames(layout: FrameLayout, lazy: LazyDataset, start: int, stop: int) -> np.ndarray:
     """(time, node, channel) as float32, NaN where missing; only these frames are read."""
-    made = np.empty((stop - start, block.nodes, len(block.channels)), np.float32)
-    with held.reading(last=stop == len(block.frames.times)) as dataset:
-        for columns, low, high in _variables(block):
-            whole = dataset[block.channels[columns[0]].variable]
-            part = whole.isel({dim: slice(low[dim], high[dim]) for dim in low})
-            array = _sliced(part, block, tuple(low), start, stop)
+    frames = np.empty((stop - start, layout.nodes, len(layout.channels)), np.float32)
+    with lazy.reading(last=stop == len(layout.time_axis.times)) as dataset:
+        for columns, low, high in _variables(layout):
+            variable = dataset[layout.channels[columns[0]].variable]
+            part = variable.isel({dim: slice(low[dim], high[dim]) for dim in low})
+            array = _read_variable(part, layout, tuple(low), start, stop)
             for column in columns:
-                levels = block.channels[column].levels
-                chosen: tuple[Any, ...] = tuple(levels[dim] - low[dim] for dim in low)
-                made[:, :, column] = array[(..., *chosen)].reshape(made.shape[:2])
-    return made
+                levels = layout.channels[column].levels
+                level: tuple[Any, ...] = tuple(levels[dim] - low[dim] for dim in low)
+                frames[:, :, column] = array[(..., *level)].reshape(frames.shape[:2])
+    return frames
 
 
-def _sliced(
-    array: xr.DataArray, block: Block, extra: tuple[str, ...], start: int, stop: int
+def _read_variable(
+    array: xr.DataArray, layout: FrameLayout, levels: tuple[str, ...], start: int, stop: int
 ) -> np.ndarray:
-    """The variable's wanted frames, region and levels, as (time, *space, *levels)."""
-    frames = block.frames.dims
-    if len(frames) == 2:  # whole issue times, of which the first and last may be needed in part
-        length = array.sizes[frames[1]]
-        low = start // length
-        array = array.isel({frames[0]: slice(low, -(-stop // length))})
-    elif frames:
-        array = array.isel({frames[0]: slice(start, stop)})
-    pieces = [
-        decoded(array.isel(piece).transpose(*frames, *block.space, *extra))
-        for piece in _pieces(block)
+    """The wanted frames, region and levels of a variable, as (time, *space, *levels)."""
+    time_dims = layout.time_axis.dims
+    if len(time_dims) == 2:  # complete issue times, of which the first and last may be cut below
+        leads = array.sizes[time_dims[1]]
+        low = start // leads
+        array = array.isel({time_dims[0]: slice(low, -(-stop // leads))})
+    elif time_dims:
+        array = array.isel({time_dims[0]: slice(start, stop)})
+    parts = [
+        decode_values(array.isel(region).transpose(*time_dims, *layout.space, *levels))
+        for region in _regions(layout)
     ]
-    found = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=len(frames) + 1)
-    if len(frames) == 2:
-        found = found.reshape(-1, *found.shape[2:])[start - low * length :][: stop - start]
-    elif not frames:
-        found = found[None]
-    for number, dim in enumerate(block.space):  # what lies between the wanted positions goes
-        kept = block.cuts.get(dim)
-        if kept is not None and len(kept) != found.shape[number + 1]:
-            found = found.take(kept - kept[0], axis=number + 1)
-    return found
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=len(time_dims) + 1)
+    if len(time_dims) == 2:
+        values = values.reshape(-1, *values.shape[2:])[start - low * leads :][: stop - start]
+    elif not time_dims:
+        values = values[None]
+    for number, dim in enumerate(layout.space):  # drop what lies between the wanted indices
+        kept = layout.cuts.get(dim)
+        if kept is not None and len(kept) != values.shape[number + 1]:
+            values = values.take(kept - kept[0], axis=number + 1)
+    return values
 
 
-def _pieces(block: Block) -> list[dict[str, slice]]:
-    """What is read: one region, or two where it lies on both ends of the last dim (0 and 360)."""
-    region = {dim: slice(int(kept[0]), int(kept[-1]) + 1) for dim, kept in block.cuts.items()}
-    kept = block.cuts.get(block.space[-1]) if block.space else None
+def _regions(layout: FrameLayout) -> list[dict[str, slice]]:
+    """The region to read; two if the box lies at both ends of the last dim (0 and 360 degrees)."""
+    region = {dim: slice(int(kept[0]), int(kept[-1]) + 1) for dim, kept in layout.cuts.items()}
+    kept = layout.cuts.get(layout.space[-1]) if layout.space else None
     if kept is None:
         return [region]
-    jump = np.flatnonzero(np.diff(kept) > 1)
-    if len(jump) != 1:
+    gaps = np.flatnonzero(np.diff(kept) > 1)
+    if len(gaps) != 1:
         return [region]
-    at = int(jump[0])
-    low = slice(int(kept[0]), int(kept[at]) + 1)
-    high = slice(int(kept[at + 1]), int(kept[-1]) + 1)
-    return [region | {block.space[-1]: part} for part in (low, high)]
+    gap = int(gaps[0])
+    low = slice(int(kept[0]), int(kept[gap]) + 1)
+    high = slice(int(kept[gap + 1]), int(kept[-1]) + 1)
+    return [region | {layout.space[-1]: part} for part in (low, high)]

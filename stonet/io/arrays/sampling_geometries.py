@@ -1,10 +1,10 @@
-"""Observations in a row: CF's ragged, incomplete and point forms, turned into frames."""
+"""CF's discrete sampling geometries: observations in rows (ragged, incomplete, point) to frames."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int64
@@ -12,25 +12,28 @@ from jaxtyping import Int64
 from stonet.config import ReadConfig
 from stonet.data.geometry import Kind, Points
 from stonet.errors import DataError
-from stonet.io.arrays.coordinates import (
-    carried,
-    find,
-    numbers,
-    places,
-    site_numbers,
+from stonet.io.arrays.time_axis import MISSING_TIME, read_times
+from stonet.io.arrays.variables import (
+    Channel,
+    decode_values,
+    find_axes,
+    find_channels,
+    find_variable,
+    global_attributes,
+    load_numbers,
+    site_attributes,
     station_names,
-    unique,
+    unique_names,
 )
-from stonet.io.arrays.held import Held
-from stonet.io.arrays.time_axis import read_times
-from stonet.io.arrays.variables import Channel, channels_of, decoded
 from stonet.io.lazy_source import LazySource
-from stonet.io.safety import fitting
+from stonet.io.safety import check_memory
 
 if TYPE_CHECKING:
     import xarray as xr
 
-MISSING = np.iinfo(np.int64).min
+    from stonet.io.arrays.dataset import LazyDataset
+
+MAX_SHIFT = 1e-4  # degrees or units of the plane between two positions of one station
 
 
 @dataclass(frozen=True)
@@ -39,62 +42,62 @@ class Observations:
 
     dims: tuple[str, ...]  # of the rows; (station, obs) in the incomplete form
     times: Int64[np.ndarray, " row"]
-    stations: Int64[np.ndarray, " row"]  # a negative number: of no station
+    stations: Int64[np.ndarray, " row"]  # negative: no station
     calendar: bool
     points: Points
     named: bool
-    instances: tuple[str, ...]  # the stations' dim, if they have one
+    instances: tuple[str, ...]  # the dim of the stations, if they have one
     notes: list[str]
 
 
-def observations(dataset: xr.Dataset, origin: str, config: ReadConfig) -> Observations | None:
-    """The rows, if the data set is of one of these forms; None if not."""
-    time = find(dataset, "time")
+def find_observations(dataset: xr.Dataset, origin: str, config: ReadConfig) -> Observations | None:
+    """The rows, if the data set is a discrete sampling geometry; otherwise None."""
+    time = find_variable(dataset, "time")
     if time is None:
         return None
-    kind, first, second = places(dataset, config.geometry)
+    kind, first, second = find_axes(dataset, config.geometry)
     dims = tuple(map(str, dataset.variables[time].dims))
-    where = tuple(map(str, dataset.variables[first].dims))
-    if dataset.variables[second].dims != dataset.variables[first].dims or len(where) != 1:
+    space = tuple(map(str, dataset.variables[first].dims))
+    if dataset.variables[second].dims != dataset.variables[first].dims or len(space) != 1:
         return None
-    if len(dims) == 2 and where[0] in dims:
-        stations = np.arange(dataset.sizes[where[0]])
+    if len(dims) == 2 and space[0] in dims:
+        numbers = np.arange(dataset.sizes[space[0]])
         shape = [dataset.sizes[dim] for dim in dims]
-        lying = stations[:, None] if dims[0] == where[0] else stations[None]
-        rows = np.broadcast_to(lying, shape).ravel()
-    elif len(dims) == 1 and dims == where:
-        return _points_in_a_row(dataset, time, (kind, first, second), origin)
+        numbers = numbers[:, None] if dims[0] == space[0] else numbers[None]
+        stations = np.broadcast_to(numbers, shape).ravel()
+    elif len(dims) == 1 and dims == space:
+        return _point_observations(dataset, time, (kind, first, second), origin)
     elif len(dims) == 1:
-        found = _owners(dataset, dims[0], where[0], origin)
-        if found is None:
+        ragged = _ragged_stations(dataset, dims[0], space[0], origin)
+        if ragged is None:
             return None
-        rows = found
+        stations = ragged
     else:
         return None
     times, calendar = read_times(dataset, time, origin, gaps=True)
-    coordinates = np.stack([numbers(dataset, name, origin) for name in (first, second)], 1)
+    coordinates = np.stack([load_numbers(dataset, name, origin) for name in (first, second)], 1)
     notes: list[str] = []
-    names = unique(station_names(dataset, where[0], origin), notes)
-    points = Points(coordinates, cast(Kind, kind), names)
+    names = unique_names(station_names(dataset, space[0], origin), notes)
+    points = Points(coordinates, kind, names)
     return Observations(
-        dims, times.ravel(), rows.astype(np.int64), calendar, points, bool(names), where, notes
+        dims, times.ravel(), stations.astype(np.int64), calendar, points, bool(names), space, notes
     )
 
 
-def _owners(dataset: xr.Dataset, row: str, station: str, origin: str) -> np.ndarray | None:
-    """The station of each row: told by counts (contiguous) or by an index (indexed)."""
+def _ragged_stations(dataset: xr.Dataset, row: str, station: str, origin: str) -> np.ndarray | None:
+    """The station of each row, from counts (contiguous) or from an index (indexed)."""
     size = dataset.sizes[station]
     for name, variable in dataset.variables.items():
         if variable.attrs.get("sample_dimension") == row and variable.dims == (station,):
-            counts = numbers(dataset, str(name), origin)
+            counts = load_numbers(dataset, str(name), origin)
             if not (counts >= 0).all() or counts.sum() != dataset.sizes[row]:
                 raise DataError(
                     f"'{name}' counts {counts.sum():g} rows, and the dim '{row}' has "
-                    f"{dataset.sizes[row]}. Is the file whole?"
+                    f"{dataset.sizes[row]}. Is the file complete?"
                 )
             return np.repeat(np.arange(size), counts.astype(np.int64))
         if variable.attrs.get("instance_dimension") == station and variable.dims == (row,):
-            index = numbers(dataset, str(name), origin)
+            index = load_numbers(dataset, str(name), origin)
             bad = np.flatnonzero(~(np.isnan(index) | ((index >= 0) & (index < size))))
             if len(bad):
                 raise DataError(
@@ -104,65 +107,65 @@ def _owners(dataset: xr.Dataset, row: str, station: str, origin: str) -> np.ndar
     return None
 
 
-def _points_in_a_row(
-    dataset: xr.Dataset, time: str, axes: tuple[str, str, str], origin: str
+def _point_observations(
+    dataset: xr.Dataset, time: str, axes: tuple[Kind, str, str], origin: str
 ) -> Observations:
-    """Rows that each tell their place: a station is a name, or else a place."""
+    """Rows with their own positions: a station is identified by its name, or by its position."""
     import pandas as pd
 
     kind, first, second = axes
     row = str(dataset.variables[time].dims[0])
     feature = str(dataset.attrs.get("featureType", "")).lower()
     if feature.startswith("trajectory"):
-        raise DataError(
-            "featureType is trajectory: the sensors move. Expected points that stay where they are."
-        )
+        raise DataError("featureType is trajectory: the sensors move. Expected fixed points.")
     times, calendar = read_times(dataset, time, origin, gaps=True)
-    coordinates = np.stack([numbers(dataset, name, origin) for name in (first, second)], 1)
-    there = np.isfinite(coordinates).all(1)
-    names = station_names(dataset, row, origin, own=False)
+    coordinates = np.stack([load_numbers(dataset, name, origin) for name in (first, second)], 1)
+    located = np.isfinite(coordinates).all(1)
+    names = station_names(dataset, row, origin, use_dim=False)
     stations = np.full(len(times), -1)
     if names:
-        codes, known = pd.factorize(np.array(names, dtype=object)[there])
-        index = np.flatnonzero(there)[np.unique(codes, return_index=True)[1]]
-        moved = np.abs(coordinates[there] - coordinates[index][codes]).max(1, initial=0) > 1e-4
-        if moved.any():
-            raise DataError(
-                f"Station '{known[codes[moved.argmax()]]}' is at several places. Expected points "
-                "that stay where they are; give moved stations different names."
-            )
+        codes, uniques = pd.factorize(np.array(names, dtype=object)[located])
     else:
-        codes = pd.MultiIndex.from_arrays(coordinates[there].T).factorize()[0]
-        known = np.array([], dtype=object)
-        index = np.flatnonzero(there)[np.unique(codes, return_index=True)[1]]
-    stations[there] = codes
-    points = Points(coordinates[index], cast(Kind, kind), tuple(map(str, known)))
+        codes = pd.MultiIndex.from_arrays(coordinates[located].T).factorize()[0]
+        uniques = np.array([], dtype=object)
+    index = np.flatnonzero(located)[np.unique(codes, return_index=True)[1]]
+    if names:
+        shift = np.abs(coordinates[located] - coordinates[index][codes]).max(1, initial=0)
+        if (shift > MAX_SHIFT).any():
+            name = uniques[codes[(shift > MAX_SHIFT).argmax()]]
+            raise DataError(
+                f"Station '{name}' has several positions. Expected fixed points; give moved "
+                "stations different names."
+            )
+    stations[located] = codes
+    points = Points(coordinates[index], kind, tuple(map(str, uniques)))
     return Observations(
         (row,), times, stations.astype(np.int64), calendar, points, bool(names), (), []
     )
 
 
-def content(rows: Observations, held: Held, config: ReadConfig) -> LazySource:
-    """The rows as frames. A time that a station tells twice makes a second frame of that time."""
-    dataset, origin = held.dataset, held.origin
-    channels, notes = channels_of(dataset, rows.dims, origin, config)
-    known = np.flatnonzero((rows.times != MISSING) & (rows.stations >= 0))
-    if not len(known):
-        raise DataError("No observation has a time and a place.")
-    if len(known) < len(rows.times) and len(rows.dims) == 1:
-        notes.append(f"{len(rows.times) - len(known)} rows without a time or a place: left out.")
-    times, stations = rows.times[known], rows.stations[known]
-    frame, frame_times = _frames(times, stations)
+def from_observations(rows: Observations, lazy: LazyDataset, config: ReadConfig) -> LazySource:
+    """The rows as frames. If a station has a time twice, there are two frames of that time."""
+    dataset, origin = lazy.dataset, lazy.origin
+    channels, notes = find_channels(dataset, rows.dims, origin, config)
+    kept = np.flatnonzero((rows.times != MISSING_TIME) & (rows.stations >= 0))
+    if not len(kept):
+        raise DataError("No observation has a time and a position.")
+    if len(kept) < len(rows.times) and len(rows.dims) == 1:
+        missing = len(rows.times) - len(kept)
+        notes.append(f"{missing} rows without a time or a position are left out.")
+    times, stations = rows.times[kept], rows.stations[kept]
+    frame, frame_times = _assign_frames(times, stations)
     order = np.argsort(frame, kind="stable")
     bounds = np.searchsorted(frame[order], np.arange(len(frame_times) + 1))
-    fitting(4 * len(rows.times) * len(channels), "the observations", origin)
-    columns = cache(lambda: _columns(held, channels, rows.dims, known))
+    check_memory(4 * len(rows.times) * len(channels), "the observations", origin)
+    columns = cache(lambda: _load_columns(lazy, channels, rows.dims, kept))
 
     def frames(start: int, stop: int) -> np.ndarray:
-        made = np.full((stop - start, len(rows.points), len(channels)), np.nan, np.float32)
+        values = np.full((stop - start, len(rows.points), len(channels)), np.nan, np.float32)
         chosen = order[bounds[start] : bounds[stop]]
-        made[frame[chosen] - start, stations[chosen]] = columns()[chosen]
-        return made
+        values[frame[chosen] - start, stations[chosen]] = columns()[chosen]
+        return values
 
     return LazySource(
         origin=origin,
@@ -173,38 +176,39 @@ def content(rows: Observations, held: Held, config: ReadConfig) -> LazySource:
         frames=frames,
         calendar=rows.calendar,
         named=rows.named,
-        sites=site_numbers(dataset, rows.instances, origin, {}) if rows.instances else {},
-        attrs=carried(dataset),
+        sites=site_attributes(dataset, rows.instances, origin, {}) if rows.instances else {},
+        attrs=global_attributes(dataset),
         notes=(*rows.notes, *notes),
     )
 
 
-def _frames(
+def _assign_frames(
     times: Int64[np.ndarray, " row"], stations: Int64[np.ndarray, " row"]
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " frame"]]:
     """The frame of each row, and the time of each frame."""
     order = np.lexsort((times, stations))
     ordered = np.stack([stations[order], times[order]])
-    again = np.r_[False, (np.diff(ordered) == 0).all(0)]
-    begin = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
-    turn = np.empty(len(order), np.int64)  # how often the station told this time before
-    turn[order] = np.arange(len(order)) - begin
-    if not turn.any():
+    repeated = np.r_[False, (np.diff(ordered) == 0).all(0)]
+    first = np.maximum.accumulate(np.where(repeated, 0, np.arange(len(order))))
+    occurrence = np.empty(len(order), np.int64)  # of this time at this station, from 0
+    occurrence[order] = np.arange(len(order)) - first
+    if not occurrence.any():
         unique, frame = np.unique(times, return_inverse=True)
         return frame.ravel(), unique
-    pairs, frame = np.unique(np.stack([turn, times], 1), axis=0, return_inverse=True)
+    pairs, frame = np.unique(np.stack([occurrence, times], 1), axis=0, return_inverse=True)
     return frame.ravel(), pairs[:, 1].copy()
 
 
-def _columns(
-    held: Held,
+def _load_columns(
+    lazy: LazyDataset,
     channels: list[Channel],
     dims: tuple[str, ...],
-    known: Int64[np.ndarray, " row"],
+    kept: Int64[np.ndarray, " row"],
 ) -> np.ndarray:
-    with held.reading(last=True) as dataset:
+    """The values of the kept rows, one column for each channel."""
+    with lazy.reading(last=True) as dataset:
         arrays = [
-            decoded(dataset[c.variable].isel(c.levels).transpose(*dims)).ravel()[known]
+            decode_values(dataset[c.variable].isel(c.levels).transpose(*dims)).ravel()[kept]
             for c in channels
         ]
     return np.stack(arrays, axis=1)

@@ -1,4 +1,4 @@
-"""When the frames of a data set are: times, forecasts' issue times and leads, calendars."""
+"""Times of the frames of a data set: valid times, or issue times and leads; calendars."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from stonet.data.cf import ALIASES, nanoseconds
 from stonet.data.durations import UNITS
 from stonet.data.field import time_label
 from stonet.errors import DataError
-from stonet.io.arrays.coordinates import find, loaded
+from stonet.io.arrays.variables import find_variable, load
 
 if TYPE_CHECKING:
     import xarray as xr
 
+MISSING_TIME = np.iinfo(np.int64).min
 STANDARD_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-WORDS = {
+UNIT_NAMES = {
     "nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s", "sec": "s",
     "minute": "min", "mins": "min", "hour": "h", "hr": "h", "day": "d",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """The frames, in the order in which the dims run."""
+class TimeAxis:
+    """The times of the frames, in the order of the dims."""
 
     dims: tuple[str, ...]  # none for a single frame, two for (issue time, lead)
     times: Int64[np.ndarray, " time"]
@@ -34,13 +35,13 @@ class Timeline:
     reference_time: int | None = None
 
 
-def timeline(dataset: xr.Dataset, origin: str) -> Timeline:
-    """Of valid times, whichever way the data set tells them."""
-    time, lead = _valid_name(dataset), find(dataset, "lead")
+def read_time_axis(dataset: xr.Dataset, origin: str) -> TimeAxis:
+    """The valid times of all frames."""
+    time, lead = _valid_time_name(dataset), find_variable(dataset, "lead")
     if lead is not None and dataset.variables[lead].ndim == 1:
-        along = dataset.variables[lead].dims[0]
-        if time is None or along not in dataset.variables[time].dims:
-            return _forecasts(dataset, lead, origin)
+        lead_dim = dataset.variables[lead].dims[0]
+        if time is None or lead_dim not in dataset.variables[time].dims:
+            return _forecast_times(dataset, lead, origin)
     if time is None:
         raise DataError(
             f"No time coordinate among {sorted(map(str, dataset.variables))}; expected one of "
@@ -49,25 +50,22 @@ def timeline(dataset: xr.Dataset, origin: str) -> Timeline:
     times, calendar = read_times(dataset, time, origin)
     dims = tuple(map(str, dataset.variables[time].dims))
     if len(dims) > 1:
-        raise DataError(
-            f"'{time}' has dims {dims}; expected one dim, along which the frames follow one "
-            "another."
-        )
-    return Timeline(dims, times, calendar, _reference(dataset, origin))
+        raise DataError(f"'{time}' has dims {dims}; expected one dim, that of the frames.")
+    return TimeAxis(dims, times, calendar, _reference_time(dataset, origin))
 
 
-def _valid_name(dataset: xr.Dataset) -> str | None:
-    """`valid_time` where it stands beside a `time` that is the forecast's issue time."""
-    time, valid = find(dataset, "time"), dataset.variables.get("valid_time")
+def _valid_time_name(dataset: xr.Dataset) -> str | None:
+    """`valid_time` where it stands beside a `time` that is the issue time."""
+    time, valid = find_variable(dataset, "time"), dataset.variables.get("valid_time")
     if time is not None and valid is not None and valid.ndim <= 1:
-        own = dataset.variables[time].dims
-        return "valid_time" if valid.dims == own or not own else time
+        dims = dataset.variables[time].dims
+        return "valid_time" if valid.dims == dims or not dims else time
     return time
 
 
-def _forecasts(dataset: xr.Dataset, lead: str, origin: str) -> Timeline:
-    """Issue time + lead, for one forecast or for many that do not overlap."""
-    issue = find(dataset, "init") or find(dataset, "time")
+def _forecast_times(dataset: xr.Dataset, lead: str, origin: str) -> TimeAxis:
+    """Issue time + lead, for one forecast or for several that do not overlap."""
+    issue = find_variable(dataset, "init") or find_variable(dataset, "time")
     if issue is None or dataset.variables[issue].ndim > 1:
         raise DataError(
             f"'{lead}' counts from an issue time, and there is none of one dim; expected `time`, "
@@ -84,15 +82,15 @@ def _forecasts(dataset: xr.Dataset, lead: str, origin: str) -> Timeline:
         raise DataError(
             f"{len(issued)} forecasts of {len(leads)} leads overlap: {int((count > 1).sum())} "
             f"times are forecast more than once (first: {first}). Select one '{issue}', or "
-            "leads shorter than the time between two of them."
+            "leads shorter than the time between two issue times."
         )
     dims = (*map(str, dataset.variables[issue].dims), *map(str, dataset.variables[lead].dims))
-    single = int(issued[0]) if len(issued) == 1 else None
-    return Timeline(dims, times, calendar, single)
+    reference = int(issued[0]) if len(issued) == 1 else None
+    return TimeAxis(dims, times, calendar, reference)
 
 
-def _reference(dataset: xr.Dataset, origin: str) -> int | None:
-    name = find(dataset, "init")
+def _reference_time(dataset: xr.Dataset, origin: str) -> int | None:
+    name = find_variable(dataset, "init")
     if name is None or dataset.variables[name].size != 1:
         return None
     return int(read_times(dataset, name, origin)[0][0])
@@ -101,55 +99,62 @@ def _reference(dataset: xr.Dataset, origin: str) -> int | None:
 def read_times(
     dataset: xr.Dataset, name: str, origin: str, gaps: bool = False
 ) -> tuple[np.ndarray, bool]:
-    """Nanoseconds, and whether they are dates; numbers count in their `units`, else in seconds.
+    """A time variable in nanoseconds, and whether it holds dates.
 
-    With `gaps`, missing times are the smallest int64.
+    Numbers count in their `units`, or in seconds without them.
+
+    Args:
+        dataset: holds the variable.
+        name: the variable.
+        origin: the file, for messages.
+        gaps: whether missing times are allowed; they become `MISSING_TIME`.
     """
     variable = dataset.variables[name]
-    array = np.atleast_1d(loaded(dataset, name, origin))
+    array = np.atleast_1d(load(dataset, name, origin))
     units = str(variable.attrs.get("units", "s"))
     if array.dtype.kind == "O":
-        array = _plain_dates(array, name)
+        array = _from_cftime(array, name)
     if array.dtype.kind in "iuf" and " since " in units:
         array = _decoded(array, variable.attrs)
     if array.dtype.kind in "Mm":
         missing = np.isnat(array)
         exact = nanoseconds(array[~missing] if gaps else array)
-        exact = _snapped(exact, variable.encoding)
+        exact = _without_rounding_error(exact, variable.encoding)
         if gaps:
-            whole = np.full(array.shape, np.iinfo(np.int64).min)
-            whole[~missing] = exact
-            exact = whole
+            times = np.full(array.shape, MISSING_TIME)
+            times[~missing] = exact
+            exact = times
         return exact, array.dtype.kind == "M"
     if array.dtype.kind not in "fiu":
         raise DataError(
             f"'{name}' has type {array.dtype}; expected dates of the standard calendar, or numbers."
         )
-    return _counted(array, units, gaps), False
+    return _elapsed(array, units, gaps), False
 
 
-def _counted(array: np.ndarray, units: str, gaps: bool) -> np.ndarray:
-    """Numbers in their unit as nanoseconds; whole ones stay exact."""
+def _elapsed(array: np.ndarray, units: str, gaps: bool) -> np.ndarray:
+    """Numbers of a unit in nanoseconds; integers stay exact."""
     unit = units.strip().lower()
-    unit = WORDS.get(unit.removesuffix("s"), WORDS.get(unit, unit))
-    size = UNITS.get(unit, 0)
+    unit = UNIT_NAMES.get(unit.removesuffix("s"), UNIT_NAMES.get(unit, unit))
+    length = UNITS.get(unit, 0)
     missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
-    known = np.where(missing, 0, array)
-    if not size or (missing.any() and not gaps) or (np.abs(known * float(size)) >= 2.0**63).any():
+    numbers = np.where(missing, 0, array)
+    too_long = (np.abs(numbers * float(length)) >= 2.0**63).any()
+    if not length or (missing.any() and not gaps) or too_long:
         raise DataError(
             f"Time is in '{units}', from {array.min():g} to {array.max():g}; expected finite "
-            f"numbers, of at most 292 years, in one of {', '.join(UNITS)}; or 'hours since "
-            "2000-01-01' and the like."
+            f"numbers, of at most 292 years, in one of {', '.join(UNITS)}; or a unit such as "
+            "'hours since 2000-01-01'."
         )
-    if known.dtype.kind in "iu":
-        exact = known.astype(np.int64) * size
+    if numbers.dtype.kind in "iu":
+        exact = numbers.astype(np.int64) * length
     else:
-        exact = np.rint(known * float(size)).astype(np.int64)
-    return np.where(missing, np.iinfo(np.int64).min, exact)
+        exact = np.rint(numbers * float(length)).astype(np.int64)
+    return np.where(missing, MISSING_TIME, exact)
 
 
 def _decoded(array: np.ndarray, attrs: Any) -> np.ndarray:
-    """'hours since 2000-01-01' in an object whose maker did not decode it."""
+    """Dates of 'hours since 2000-01-01' in an object that was not decoded."""
     import xarray as xr
 
     _check_calendar(str(attrs.get("calendar", "standard")))
@@ -158,7 +163,7 @@ def _decoded(array: np.ndarray, attrs: Any) -> np.ndarray:
 
 
 def check_calendars(dataset: xr.Dataset) -> None:
-    """Refuse times of other calendars before xarray tries to decode them."""
+    """Refuse times of other calendars than the standard one before xarray decodes them."""
     for variable in dataset.variables.values():
         if " since " in str(variable.attrs.get("units", "")):
             _check_calendar(str(variable.attrs.get("calendar", "standard")))
@@ -167,13 +172,13 @@ def check_calendars(dataset: xr.Dataset) -> None:
 def _check_calendar(calendar: str) -> None:
     if calendar.lower() not in STANDARD_CALENDARS:
         raise DataError(
-            f"Time has the calendar '{calendar}', whose days are none of ours (UTC). Convert it "
+            f"Time has the calendar '{calendar}'; expected the standard calendar. Convert it "
             "first: xarray's convert_calendar('standard', align_on='date')."
         )
 
 
-def _plain_dates(array: np.ndarray, name: str) -> np.ndarray:
-    """Cftime's dates, of the calendars that are ours."""
+def _from_cftime(array: np.ndarray, name: str) -> np.ndarray:
+    """Cftime's dates of the standard calendar as datetime64."""
     first: Any = array.ravel()[0] if array.size else None
     if not hasattr(first, "calendar") or not hasattr(first, "isoformat"):
         raise DataError(f"'{name}' has type {type(first).__name__}; expected dates or numbers.")
@@ -182,23 +187,23 @@ def _plain_dates(array: np.ndarray, name: str) -> np.ndarray:
     return np.array(flat, "datetime64[us]").reshape(array.shape)
 
 
-def _snapped(times: np.ndarray, encoding: Any) -> np.ndarray:
-    """Without the crumbs that days as floating-point numbers leave: 05:59:59.9999997 is 6 h."""
+def _without_rounding_error(times: np.ndarray, encoding: Any) -> np.ndarray:
+    """Times rounded to what their floating-point unit resolves: 05:59:59.9999997 becomes 06:00."""
     dtype, units = encoding.get("dtype"), str(encoding.get("units", ""))
     if dtype is None or np.dtype(dtype).kind != "f" or not times.size:
         return times
-    word = units.split(" since ")[0].strip().lower()
-    size = UNITS.get(WORDS.get(word.removesuffix("s"), word), 0)
-    since = _since(units, encoding) if " since " in units else 0.0
-    span = max(1.0, float(np.abs(times - since).max()) / size) if size else 1.0
-    crumb = float(np.spacing(np.dtype(dtype).type(span))) * size
-    grid = next((UNITS[u] for u in ("us", "ms", "s", "min") if UNITS[u] >= crumb), 1)
-    return times if crumb < 1 else (times + grid // 2) // grid * grid
+    unit = units.split(" since ")[0].strip().lower()
+    length = UNITS.get(UNIT_NAMES.get(unit.removesuffix("s"), unit), 0)
+    epoch = _epoch(units, encoding) if " since " in units else 0.0
+    span = max(1.0, float(np.abs(times - epoch).max()) / length) if length else 1.0
+    error = float(np.spacing(np.dtype(dtype).type(span))) * length
+    grid = next((UNITS[u] for u in ("us", "ms", "s", "min") if UNITS[u] >= error), 1)
+    return times if error < 1 else (times + grid // 2) // grid * grid
 
 
-def _since(units: str, encoding: Any) -> float:
-    """The date from which 'days since 2019-01-01' counts, in nanoseconds; roughly is enough."""
-    told = {"units": units, "calendar": encoding.get("calendar", "standard")}
-    start = _decoded(np.zeros(1), told)
-    start = _plain_dates(start, units) if start.dtype.kind == "O" else start
+def _epoch(units: str, encoding: Any) -> float:
+    """The date from which 'days since 2019-01-01' counts, roughly, in nanoseconds."""
+    attrs = {"units": units, "calendar": encoding.get("calendar", "standard")}
+    start = _decoded(np.zeros(1), attrs)
+    start = _from_cftime(start, units) if start.dtype.kind == "O" else start
     return float(start.astype("datetime64[us]").astype(np.int64)[0]) * 1e3

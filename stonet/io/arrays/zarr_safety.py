@@ -1,4 +1,4 @@
-"""What is looked at in a Zarr store before zarr opens it: links, codecs, sizes."""
+"""What is checked in a Zarr store before zarr opens it: links, codecs, sizes."""
 
 from __future__ import annotations
 
@@ -11,53 +11,57 @@ from typing import Any
 import numpy as np
 
 from stonet.errors import DataError
-from stonet.io.safety import filled, fitting
+from stonet.io.safety import check_declared, check_memory
 
-# codecs that only rearrange or compress bytes; none of them makes objects or runs code
+# codecs that only rearrange or compress bytes; none of them creates objects or runs code
 CODECS = {
     "adler32", "astype", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta",
     "fixedscaleoffset", "fletcher32", "gzip", "lz4", "lzma", "packbits", "quantize", "shuffle",
     "transpose", "vlen-bytes", "vlen-utf8", "zlib", "zstd", "sharding_indexed",
 }  # fmt: skip
-TEXTS = {"vlen-utf8", "vlen-bytes"}  # the only objects that may be stored
-DESCRIPTIONS = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"}
-LONGEST = 2**26  # bytes of a description
-MOST_FILES = 5_000_000
+STRING_CODECS = {"vlen-utf8", "vlen-bytes"}  # of the only objects that may be stored
+METADATA_FILES = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"}
+MAX_METADATA = 2**26  # bytes of a metadata file
+MAX_FILES = 5_000_000
+
+Metadata = Mapping[str, Any]
 
 
 def check_store(path: Path) -> bool:
     """Refuse a store that leaves its folder, names unknown codecs, or cannot fit.
 
-    Gives whether its descriptions are gathered in one place (consolidated).
+    Returns:
+        Whether the metadata of all arrays are consolidated in one file.
     """
-    sizes = _walk(path)
-    chunks: dict[str, list[str]] = {}  # by the array that they are of
+    sizes = _file_sizes(path)
+    chunks: dict[str, list[str]] = {}  # files of each top-level array
     for name in sizes:
-        if os.path.basename(name) not in DESCRIPTIONS:
+        if os.path.basename(name) not in METADATA_FILES:
             chunks.setdefault(name.split(os.sep)[0], []).append(name)
     consolidated = False
     for name, size in sizes.items():
-        if os.path.basename(name) not in DESCRIPTIONS:
+        if os.path.basename(name) not in METADATA_FILES:
             continue
-        if size > LONGEST:
-            raise DataError(f"'{path / name}' has {size} bytes; no description is that long.")
-        described = _parsed(path / name)
+        if size > MAX_METADATA:
+            raise DataError(f"'{path / name}' has {size} bytes; metadata are never that long.")
+        metadata = _parse_json(path / name)
         at_root = os.path.dirname(name) == ""
-        gathered = described.get("metadata"), described.get("consolidated_metadata")
-        consolidated |= at_root and any(isinstance(part, Mapping) for part in gathered)
-        for where, array in _arrays(described, os.path.dirname(name)):
+        parts = metadata.get("metadata"), metadata.get("consolidated_metadata")
+        consolidated |= at_root and any(isinstance(part, Mapping) for part in parts)
+        for where, array in _arrays(metadata, os.path.dirname(name)):
             _check_array(array, where, path)
-            if os.sep not in where:  # only these are read
-                held = {file: sizes[file] for file in chunks.get(where, ())}
-                _check_size(array, where, path, sum(held.values()))
-                _check_blosc(array, where, path, held)
-    if not any(name in sizes for name in DESCRIPTIONS):
-        raise DataError(f"'{path}' has none of {', '.join(sorted(DESCRIPTIONS))}: no Zarr store.")
+            if os.sep not in where:  # only top-level arrays are read
+                stored = {file: sizes[file] for file in chunks.get(where, ())}
+                _check_size(array, where, path, sum(stored.values()))
+                _check_blosc(array, where, path, stored)
+    if not any(name in sizes for name in METADATA_FILES):
+        expected = ", ".join(sorted(METADATA_FILES))
+        raise DataError(f"'{path}' has none of {expected}: it is not a Zarr store.")
     return bool(consolidated)
 
 
-def _walk(path: Path) -> dict[str, int]:
-    """Every file of the store and its size; anything that leads out of it is refused."""
+def _file_sizes(path: Path) -> dict[str, int]:
+    """Every file of the store and its size; links out of the store are refused."""
     sizes: dict[str, int] = {}
     folders = [path]
     while folders:
@@ -77,57 +81,59 @@ def _walk(path: Path) -> dict[str, int]:
                 raise DataError(f"'{path}': '{name}' is neither a file nor a folder.")
             else:
                 raise DataError(f"'{path}': '{name}' is a link to a folder. Copy it instead.")
-            if len(sizes) > MOST_FILES:
-                raise DataError(f"'{path}' has more than {MOST_FILES} files. Use larger chunks.")
+            if len(sizes) > MAX_FILES:
+                raise DataError(f"'{path}' has more than {MAX_FILES} files. Use larger chunks.")
     return sizes
 
 
-def _parsed(file: Path) -> Mapping[str, Any]:
+def _parse_json(file: Path) -> Metadata:
     try:
-        found = json.loads(file.read_bytes())
+        metadata = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"'{file}' is no JSON ({error}). Is the store whole?") from None
-    if not isinstance(found, Mapping):
-        raise DataError(f"'{file}' holds no description. Is the store whole?")
-    return found
+        raise DataError(f"'{file}' is not JSON ({error}). Is the store complete?") from None
+    if not isinstance(metadata, Mapping):
+        raise DataError(f"'{file}' holds no metadata. Is the store complete?")
+    return metadata
 
 
-def _arrays(described: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The arrays that a description tells of: itself, and those gathered in it."""
-    if "shape" in described:
-        yield where, described
-    inner = described.get("consolidated_metadata")
+def _arrays(metadata: Metadata, where: str) -> Iterator[tuple[str, Metadata]]:
+    """The arrays that a metadata file describes: its own, and those consolidated in it."""
+    if "shape" in metadata:
+        yield where, metadata
+    inner = metadata.get("consolidated_metadata")
     inner = inner.get("metadata") if isinstance(inner, Mapping) else None
-    for gathered in (described.get("metadata"), inner):
-        if isinstance(gathered, Mapping):
-            for key, part in gathered.items():
+    for consolidated in (metadata.get("metadata"), inner):
+        if isinstance(consolidated, Mapping):
+            for key, part in consolidated.items():
                 if isinstance(part, Mapping):
                     name = str(key).removesuffix("/.zarray").removesuffix(".zarray")
                     yield from _arrays(part, os.path.join(where, name))
 
 
-def _check_array(array: Mapping[str, Any], where: str, path: Path) -> None:
-    """Codecs of the list only, objects only as texts, and chunks that fit in memory."""
+def _check_array(array: Metadata, where: str, path: Path) -> None:
+    """Refuse codecs that are not listed, objects other than strings, and chunks too large."""
     codecs = [array.get("compressor"), *(array.get("filters") or ()), *(array.get("codecs") or ())]
     names = {name for codec in codecs if codec is not None for name in _codec_names(codec)}
     unknown = names - CODECS
     if unknown:
         raise DataError(
             f"'{path}': '{where}' is encoded with {', '.join(sorted(map(repr, unknown)))}, which "
-            f"is not read (it may run code). Read are: {', '.join(sorted(CODECS))}."
+            f"is not supported (it may run code). Supported are: {', '.join(sorted(CODECS))}."
         )
     kind = array.get("dtype", array.get("data_type"))
-    if "O" in str(kind) and str(kind).lstrip("|<>=") == "O" and not names & TEXTS:
-        raise DataError(f"'{path}': '{where}' holds objects; expected numbers or texts.")
+    if "O" in str(kind) and str(kind).lstrip("|<>=") == "O" and not names & STRING_CODECS:
+        raise DataError(f"'{path}': '{where}' holds objects; expected numbers or strings.")
     if array.get("storage_transformers"):
-        raise DataError(f"'{path}': '{where}' has storage transformers, which are not read.")
-    for chunk, item in _chunks(array):
+        raise DataError(f"'{path}': '{where}' has storage transformers, which are not supported.")
+    for chunk, item_size in _chunk_shapes(array):
         if not all(isinstance(n, int) and n >= 0 for n in chunk):
-            raise DataError(f"'{path}': '{where}' has chunks {chunk}; expected whole numbers.")
-        fitting(int(np.prod(chunk, dtype=object)) * item, f"a chunk of variable '{where}'", path)
+            raise DataError(f"'{path}': '{where}' has chunks {chunk}; expected integers.")
+        size = int(np.prod(chunk, dtype=object)) * item_size
+        check_memory(size, f"a chunk of variable '{where}'", path)
 
 
 def _codec_names(codec: Any) -> Iterator[str]:
+    """The name of a codec and of those inside it."""
     if not isinstance(codec, Mapping):
         yield str(codec).removeprefix("numcodecs.")
         return
@@ -138,9 +144,9 @@ def _codec_names(codec: Any) -> Iterator[str]:
             yield from _codec_names(inner)
 
 
-def _chunks(array: Mapping[str, Any]) -> Iterator[tuple[list[Any], int]]:
-    """The shapes that are in memory at once: chunks; of shards, the inner chunks and the index."""
-    item = _item_size(array)
+def _chunk_shapes(array: Metadata) -> Iterator[tuple[list[Any], int]]:
+    """Shapes and item sizes held in memory at once: chunks; of shards, inner chunks and index."""
+    item_size = _item_size(array)
     outer = array.get("chunks")
     grid = array.get("chunk_grid")
     if isinstance(grid, Mapping):
@@ -154,48 +160,52 @@ def _chunks(array: Mapping[str, Any]) -> Iterator[tuple[list[Any], int]]:
         and isinstance(codec.get("configuration"), Mapping)
     ]
     if not shards:
-        yield outer, item
+        yield outer, item_size
         return
-    yield list(shards[0]), item
+    yield list(shards[0]), item_size
     if len(shards[0]) == len(outer) and all(isinstance(n, int) and n > 0 for n in shards[0]):
         yield [-(-a // b) for a, b in zip(outer, shards[0], strict=True)], 16
 
 
-def _item_size(array: Mapping[str, Any]) -> int:
-    told = array.get("dtype", array.get("data_type"))
+def _item_size(array: Metadata) -> int:
+    dtype = array.get("dtype", array.get("data_type"))
     try:
-        return max(1, np.dtype(told if isinstance(told, str) else "f8").itemsize)
+        return max(1, np.dtype(dtype if isinstance(dtype, str) else "f8").itemsize)
     except TypeError:  # 'string' and the like: a pointer each
         return 8
 
 
-def _check_size(array: Mapping[str, Any], where: str, path: Path, stored: int) -> None:
+def _check_size(array: Metadata, where: str, path: Path, stored: int) -> None:
     shape = array["shape"]
     if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise DataError(f"'{path}': '{where}' has shape {shape}; expected whole numbers.")
+        raise DataError(f"'{path}': '{where}' has shape {shape}; expected integers.")
     declared = int(np.prod(shape, dtype=object)) * _item_size(array)
-    filled(declared, stored, f"variable '{where}'", path)
+    check_declared(declared, stored, f"variable '{where}'", path)
     if len(shape) <= 1:
-        fitting(declared, f"variable '{where}'", path)
+        check_memory(declared, f"variable '{where}'", path)
 
 
-def _check_blosc(array: Mapping[str, Any], where: str, path: Path, held: Mapping[str, int]) -> None:
-    """Blosc believes what a chunk says of its own length, and reads beyond a shorter one."""
+def _check_blosc(array: Metadata, where: str, path: Path, stored: Mapping[str, int]) -> None:
+    """Check the sizes in blosc headers: blosc trusts them, and reads beyond a shorter chunk."""
     codecs = [array.get("compressor"), *(array.get("codecs") or ())]
-    outer = [list(_codec_names(codec)) for codec in codecs if codec is not None]
-    if not any("blosc" in names for names in outer):
+    names = [list(_codec_names(codec)) for codec in codecs if codec is not None]
+    if not any("blosc" in group for group in names):
         return
-    if any("sharding_indexed" in names for names in outer):
+    if any("sharding_indexed" in group for group in names):
         raise DataError(
-            f"'{path}': '{where}' has shards of blosc chunks, which are not read. Write them with "
-            "another codec, such as zstd."
+            f"'{path}': '{where}' has shards of blosc chunks, which are not supported. Write them "
+            "with another codec, such as zstd."
         )
-    texts = TEXTS & {name for codec in array.get("filters") or () for name in _codec_names(codec)}
-    room = max(int(np.prod(chunk, dtype=object)) * max(item, 8) for chunk, item in _chunks(array))
-    for name, size in held.items():
+    filters = {name for codec in array.get("filters") or () for name in _codec_names(codec)}
+    largest = max(
+        int(np.prod(chunk, dtype=object)) * max(item_size, 8)
+        for chunk, item_size in _chunk_shapes(array)
+    )
+    for name, size in stored.items():
         with (path / name).open("rb") as file:
-            head = file.read(16)
-        if len(head) < 16 or int.from_bytes(head[12:16], "little") != size:
-            raise DataError(f"'{path}': chunk '{name}' is damaged or not whole.")
-        if not texts and int.from_bytes(head[4:8], "little") > 2 * room:
-            raise DataError(f"'{path}': chunk '{name}' would become larger than a chunk is.")
+            header = file.read(16)
+        if len(header) < 16 or int.from_bytes(header[12:16], "little") != size:
+            raise DataError(f"'{path}': chunk '{name}' is damaged or incomplete.")
+        unpacked = int.from_bytes(header[4:8], "little")
+        if not STRING_CODECS & filters and unpacked > 2 * largest:
+            raise DataError(f"'{path}': chunk '{name}' would unpack to more than a chunk holds.")

@@ -1,4 +1,4 @@
-"""GRIB files, decoded by ecCodes in a process of its own or, where packing is simple, by us.
+"""GRIB files, decoded by ecCodes in a helper process or, in simple packing, by stonet itself.
 
-Comes in: a path. Goes out: `LazySource`s. Start reading at `read.py`.
+Input: a path. Output: `LazySource`s. Start reading at `read.py`.
 """

@@ -1,24 +1,22 @@
-"""The only process that runs ecCodes: it answers questions about messages that come down a pipe.
+"""The helper process that runs ecCodes on messages that `eccodes_client` sends.
 
 A damaged message can crash or hang the C library (25 of 2000 mutated ones did, ecCodes 2.50), so
-it runs apart, in bounded memory, and never in the user's process. `decoder` starts this file
-as a script, asks, and trusts no answer further than its size.
+it never runs in the user's process.
 
-    question:  {"ask": "describe" | "grid" | "values", "sizes": [bytes of each message]}  + messages
-    answer:    {"error": text}  or  {"arrays": [lengths], ...}  + arrays
+    request:  {"task": "describe" | "grid" | "values"}, one block for each message
+    reply:    {"error": text}, or {"headers": [...]}, or one block for each array
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-MEMORY = 4 * 2**30
-MISSING = 1e100  # stands for a value that the bitmap leaves out
+from stonet.system.sandbox import Handler, Message, serve
+
+MAX_MEMORY = 4 * 2**30  # bytes of address space of this process
+MISSING = 1e100  # marks values that the bitmap leaves out
 TEXTS = ("cfVarName", "shortName", "units", "typeOfLevel", "stepType", "gridType", "centre")
 NUMBERS = (
     "level", "number", "dataDate", "dataTime", "validityDate", "validityTime",
@@ -33,28 +31,28 @@ IN_ORDER = {
 }  # fmt: skip
 
 
-def describe(eccodes: Any, messages: list[bytes]) -> dict[str, Any]:
-    """What each message's header says; None where it says nothing."""
-    return {"headers": [_header(eccodes, message) for message in messages], "arrays": []}
+def describe(eccodes: Any, messages: list[bytes]) -> Message:
+    """The keys of each message's header; None for a key that it does not have."""
+    return {"headers": [_header(eccodes, message) for message in messages]}, []
 
 
 def _header(eccodes: Any, message: bytes) -> dict[str, Any]:
     handle = eccodes.codes_new_from_message(message)
     try:
         getters = (eccodes.codes_get_string, TEXTS), (eccodes.codes_get_long, NUMBERS)
-        return {key: _known(eccodes, get, handle, key) for get, keys in getters for key in keys}
+        return {key: _get(eccodes, get, handle, key) for get, keys in getters for key in keys}
     finally:
         eccodes.codes_release(handle)
 
 
-def _known(eccodes: Any, get: Any, handle: Any, key: str) -> Any:
+def _get(eccodes: Any, getter: Any, handle: Any, key: str) -> Any:
     try:
-        return get(handle, key)
+        return getter(handle, key)
     except eccodes.CodesInternalError:
         return None
 
 
-def grid(eccodes: Any, messages: list[bytes]) -> dict[str, Any]:
+def grid(eccodes: Any, messages: list[bytes]) -> Message:
     """Latitudes and longitudes, in the order of the message's values."""
     handle = eccodes.codes_new_from_message(messages[0])
     kind = eccodes.codes_get_string(handle, "gridType")
@@ -62,7 +60,7 @@ def grid(eccodes: Any, messages: list[bytes]) -> dict[str, Any]:
         latitudes = eccodes.codes_get_double_array(handle, "latitudes")
         longitudes = eccodes.codes_get_double_array(handle, "longitudes")
         order = _alternating(eccodes, handle, len(latitudes))
-    else:  # number the points, and see where each number comes out
+    else:  # store each point's number as its value, and read the numbers with the coordinates
         count = eccodes.codes_get_long(handle, "numberOfDataPoints")
         eccodes.codes_set_string(handle, "packingType", "grid_simple")
         eccodes.codes_set_long(handle, "bitmapPresent", 0)
@@ -72,74 +70,53 @@ def grid(eccodes: Any, messages: list[bytes]) -> dict[str, Any]:
         latitudes, longitudes = triples[:, 0], triples[:, 1]
         order = np.rint(triples[:, 2]).astype(np.int64)
         if not np.array_equal(np.sort(order), np.arange(count)):
-            raise ValueError("the order of the grid's points cannot be found")
+            raise ValueError("the order of the grid's points cannot be determined")
     both = np.empty((2, len(order)))
     both[:, order] = latitudes, longitudes
-    return {"arrays": [both[0], both[1]]}
+    return {}, [both[0].tobytes(), both[1].tobytes()]
 
 
 def _alternating(eccodes: Any, handle: Any, count: int) -> np.ndarray:
-    """The order of the values where every other row runs backwards, which ecCodes passes over."""
+    """The order of the values where every other row runs backwards, which ecCodes ignores."""
     order = np.arange(count)
-    if not _known(eccodes, eccodes.codes_get_long, handle, "alternativeRowScanning"):
+    if not _get(eccodes, eccodes.codes_get_long, handle, "alternativeRowScanning"):
         return order
-    across = _known(eccodes, eccodes.codes_get_long, handle, "jPointsAreConsecutive")
-    length = eccodes.codes_get_long(handle, "Nj" if across else "Ni")
+    by_columns = _get(eccodes, eccodes.codes_get_long, handle, "jPointsAreConsecutive")
+    length = eccodes.codes_get_long(handle, "Nj" if by_columns else "Ni")
     rows = order.reshape(-1, length)
     rows[1::2] = rows[1::2, ::-1].copy()
     return order
 
 
-def values(eccodes: Any, messages: list[bytes]) -> dict[str, Any]:
-    """The values of each message, NaN where missing."""
+def values(eccodes: Any, messages: list[bytes]) -> Message:
+    """The values of each message as float32, NaN where missing."""
     arrays = []
     for message in messages:
         handle = eccodes.codes_new_from_message(message)
         eccodes.codes_set_double(handle, "missingValue", MISSING)
-        found = eccodes.codes_get_double_array(handle, "values")
+        array = eccodes.codes_get_double_array(handle, "values")
         eccodes.codes_release(handle)
         with np.errstate(over="ignore"):
-            arrays.append(np.where(found == MISSING, np.nan, found).astype(np.float32))
-    return {"arrays": arrays}
+            array = np.where(array == MISSING, np.nan, array).astype(np.float32)
+        arrays.append(array.tobytes())
+    return {}, arrays
 
 
-ANSWERS = {"describe": describe, "grid": grid, "values": values}
+TASKS = {"describe": describe, "grid": grid, "values": values}
 
 
-def serve(eccodes: Any, questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until the pipe is closed."""
-    for line in questions:
-        question = json.loads(line)
-        messages = [questions.read(size) for size in question["sizes"]]
-        try:
-            answer = ANSWERS[question["ask"]](eccodes, messages)
-        except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
-            answer = {"error": str(error) or type(error).__name__, "arrays": []}
-        arrays = answer.pop("arrays")
-        answer["arrays"] = [len(array) for array in arrays]
-        answers.write(json.dumps(answer).encode() + b"\n")
-        for array in arrays:
-            answers.write(np.ascontiguousarray(array).data)
-        answers.flush()
-
-
-def main() -> None:
-    """Say that ecCodes is there, then serve."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing the library prints may be an answer
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, OSError, ValueError):
-        pass  # not on this system: the time limit remains
+def prepare() -> Handler:
+    """Import ecCodes; returns the function that replies to a request."""
     import eccodes
 
-    answers.write(b'{"arrays": []}\n')
-    answers.flush()
-    serve(eccodes, sys.stdin.buffer, answers)
+    def handle(content: dict[str, Any], messages: list[bytes]) -> Message:
+        try:
+            return TASKS[content["task"]](eccodes, messages)
+        except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
+            return {"error": str(error) or type(error).__name__}, []
+
+    return handle
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepare, MAX_MEMORY)

@@ -1,7 +1,7 @@
-"""GRIB files: fields by the thousand, one message each, sorted here into variables through time.
+"""GRIB files as lazy sources: thousands of messages, grouped into variables through time.
 
-First the headers: messages that differ only in their dates share one header, which ecCodes
-explains once. Values are unpacked when they are asked for, by their place in the file.
+The headers are read first; messages that differ only in their dates share one header, which ecCodes
+decodes once. Values are unpacked when they are requested, by their position in the file.
 """
 
 from __future__ import annotations
@@ -10,20 +10,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from stonet.config import ReadConfig
+from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
 from stonet.errors import DataError
 from stonet.io.grib.eccodes_client import coordinates, decode
-from stonet.io.grib.headers import Header, date_of, explain, header_key, names_of, origin
-from stonet.io.grib.message_index import Packed, Window, find_fields, packed
-from stonet.io.grib.simple_packing import simple, unpack
+from stonet.io.grib.headers import (
+    Header,
+    channel_names,
+    date_of,
+    header_key,
+    origin,
+    read_header,
+)
+from stonet.io.grib.message_index import (
+    BufferedFile,
+    Index,
+    PackedField,
+    index_fields,
+    packed_fields,
+)
+from stonet.io.grib.simple_packing import simple_packing, unpack
 from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable
 
-CELLS = 2**20  # values unpacked at a time
-SECOND = 1_000_000_000
+BLOCK_VALUES = 2**20  # unpacked at a time
 
 
 @dataclass
@@ -31,71 +44,67 @@ class Series:
     """The messages of one variable on one grid, in the file's order."""
 
     header: Header
-    first: Packed
+    first: PackedField
     rows: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)  # in seconds
 
 
-def read(path: Path, config: ReadConfig) -> list[LazySource]:
-    """One LazySource for each variable and level on each grid; its messages may be in any order."""
+def open_grib(path: Path, config: ReadConfig) -> list[LazySource]:
+    """One source for each variable and level on each grid; messages may be in any order."""
     with readable(path, "GRIB"), path.open("rb") as file:
-        window = Window(file, path)
-        index = find_fields(window)
-        series, reference = _sorted_out(window, index)
-        grids = {one.header.grid: one for one in reversed(series)}
-        places = {grid: _points(one, config) for grid, one in grids.items()}
-    names = names_of([one.header.variable for one in series])
+        window = BufferedFile(file, path)
+        index = index_fields(window)
+        all_series, reference = _group_messages(window, index)
+        first_of_grid = {series.header.grid: series for series in reversed(all_series)}
+        points = {grid: _points(series, config) for grid, series in first_of_grid.items()}
+    names = channel_names([series.header.variable for series in all_series])
     return [
-        _content(path, index, one, name, places[one.header.grid], reference)
-        for one, name in zip(series, names, strict=True)
+        _source(path, index, series, name, points[series.header.grid], reference)
+        for series, name in zip(all_series, names, strict=True)
     ]
 
 
-def _sorted_out(
-    window: Window, index: Int64[np.ndarray, "field 16"]
-) -> tuple[list[Series], int | None]:
-    """The messages by variable and grid; and the date of the forecast, if they are one."""
+def _group_messages(window: BufferedFile, index: Index) -> tuple[list[Series], int | None]:
+    """The messages by variable and grid; and the issue time, if they are one forecast."""
     headers: dict[tuple, Header] = {}
-    series: dict[tuple, Series] = {}
+    groups: dict[tuple, Series] = {}
     dates: dict[bytes, int] = {}
-    for number, message in enumerate(packed(window, index)):
+    for number, message in enumerate(packed_fields(window, index)):
         key, octets = header_key(message)
         if octets not in dates:
             dates[octets] = date_of(message, octets)
         if key not in headers:
-            headers[key] = explain(message, key[0], dates[octets])
+            headers[key] = read_header(message, key[0], dates[octets])
         header = headers[key]
         identity = (header.grid, header.variable)
-        if identity not in series:
-            series[identity] = Series(header, message)
-        one = series[identity]
-        if one.header.unit != header.unit:
+        series = groups.setdefault(identity, Series(header, message))
+        if series.header.unit != header.unit:
             raise DataError(
-                f"'{window.path}': '{header.variable.name}' is in '{one.header.unit}' and in "
+                f"'{window.path}': '{header.variable.name}' is in '{series.header.unit}' and in "
                 f"'{header.unit}'. Split the file, e.g. with grib_copy -w."
             )
-        one.rows.append(number)
-        one.times.append(dates[octets] + header.offset)
+        series.rows.append(number)
+        series.times.append(dates[octets] + header.offset)
     forecast = len(dates) == 1 and any(header.offset > 0 for header in headers.values())
-    return list(series.values()), next(iter(dates.values())) if forecast else None
+    return list(groups.values()), next(iter(dates.values())) if forecast else None
 
 
-def _content(
+def _source(
     path: Path,
-    index: Int64[np.ndarray, "field 16"],
+    index: Index,
     series: Series,
     name: str,
     points: Points,
     reference: int | None,
 ) -> LazySource:
     order = np.argsort(series.times, kind="stable")
-    rows, mark = index[np.asarray(series.rows)[order]], _mark(path)
+    rows, version = index[np.asarray(series.rows)[order]], _version(path)
 
     def frames(start: int, stop: int) -> np.ndarray:
-        if _mark(path) != mark:
+        if _version(path) != version:
             raise DataError(f"'{path}' changed while it was read. Read it again.")
         with readable(path, "GRIB"), path.open("rb") as file:
-            return _values(Window(file, path), rows[start:stop], len(points))[..., None]
+            return _unpack(BufferedFile(file, path), rows[start:stop], len(points))[..., None]
 
     header = series.header
     return LazySource(
@@ -113,43 +122,42 @@ def _content(
     )
 
 
-def _mark(path: Path) -> tuple[int, int]:
-    """By which a changed file is known."""
+def _version(path: Path) -> tuple[int, int]:
+    """Size and time of a file, which change if it is written again."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def _points(series: Series, config: ReadConfig) -> Points:
-    """The grid's points, in the order of the values."""
+    """The points of a grid, in the order of the values."""
     first, count = series.first, series.header.points
-    packing = simple(first)
-    held = packing.number if packing is not None and not first.has_bitmap else None
-    if held is not None and held < count:  # before a grid of any size is made
-        raise first.window.broken(first.start, f"a grid of {count} points and {held} values")
-    places = coordinates(origin(first), first.message(), count)
+    packing = simple_packing(first)
+    values = packing.number if packing is not None and not first.has_bitmap else None
+    if values is not None and values < count:  # before memory for the grid is allocated
+        raise first.window.broken(first.start, f"a grid of {count} points and {values} values")
+    positions = coordinates(origin(first), first.message(), count)
     try:
         if config.geometry == "plane":
-            return Points(places[:, ::-1].copy())
-        return Points(places, "sphere")
+            return Points(positions[:, ::-1].copy())
+        return Points(positions, "sphere")
     except DataError as error:
         raise DataError(f"{origin(first)}: {error}") from None
 
 
-def _values(
-    window: Window, rows: Int64[np.ndarray, "field 16"], points: int
-) -> Float32[np.ndarray, "field node"]:
-    """The values of these fields, some at a time."""
+def _unpack(window: BufferedFile, rows: Index, points: int) -> Float32[np.ndarray, "field node"]:
+    """The values of fields, some at a time; ecCodes decodes what is not in simple packing."""
     values = np.empty((len(rows), points), dtype=np.float32)
-    for start in range(0, len(rows), max(1, CELLS // points)):
-        part = slice(start, start + max(1, CELLS // points))
-        fields = list(packed(window, rows[part]))
-        packings = [simple(field) for field in fields]
-        plain = [number for number, packing in enumerate(packings) if packing is not None]
-        rare = [number for number, packing in enumerate(packings) if packing is None]
-        if plain:
-            known = [packing for packing in packings if packing is not None]
-            values[part][plain] = unpack([fields[n] for n in plain], known, points)
-        if rare:
-            messages = [fields[n].message() for n in rare]
-            values[part][rare] = decode(origin(fields[rare[0]]), messages, points)
+    length = max(1, BLOCK_VALUES // points)
+    for start in range(0, len(rows), length):
+        part = slice(start, start + length)
+        fields = list(packed_fields(window, rows[part]))
+        packings = {number: simple_packing(field) for number, field in enumerate(fields)}
+        simple = {number: packing for number, packing in packings.items() if packing is not None}
+        others = [number for number, packing in packings.items() if packing is None]
+        if simple:
+            chosen = [fields[number] for number in simple]
+            values[part][list(simple)] = unpack(chosen, list(simple.values()), points)
+        if others:
+            messages = [fields[number].message() for number in others]
+            values[part][others] = decode(origin(fields[others[0]]), messages, points)
     return values

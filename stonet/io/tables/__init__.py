@@ -1,4 +1,4 @@
-"""Tables of station values: CSV, Parquet and DataFrames, long or wide.
+"""Tables of station values: CSV, Parquet and DataFrames, in long or wide format.
 
-Comes in: a path or a DataFrame. Goes out: `LazySource`s. Start reading at `read.py`.
+Input: a path or a DataFrame. Output: `LazySource`s. Start reading at `read.py`.
 """

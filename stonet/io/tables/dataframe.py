@@ -1,4 +1,4 @@
-"""Tables that are no text: pandas, polars and arrow in memory, and Parquet files."""
+"""Tables with typed columns: pandas, polars and arrow in memory, and Parquet files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stonet.errors import DataError, ResourceError, UsageError
-from stonet.io.tables.columns import Table, check_names, find, find_time, stem_of
-from stonet.system.spill import memory_budget, size_label
+from stonet.io.tables.columns import Table, check_names, find_column, find_time, stem_of
+from stonet.system.resources import memory_budget, size_label
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BLOCK = 2**18  # rows
-SAMPLE = 100  # rows
-TIMELIKE = ("time", "date")  # how the names of arrow's types begin
+BLOCK_ROWS = 2**18  # read at a time
+SAMPLE_ROWS = 100
+TIME_TYPES = ("time", "date")  # beginnings of the names of arrow's types of times
 
 
-class Frame(Table):
+class DataFrameTable(Table):
     """A table in memory."""
 
-    row = "row"
+    row_label = "row"
     decimal = "."
     preamble = None
     path = None
@@ -31,29 +31,28 @@ class Frame(Table):
 
         frame = source.to_pandas() if hasattr(source, "to_pandas") else source
         if not isinstance(frame, pd.DataFrame) or frame.columns.nlevels > 1:
-            raise DataError(f"{origin} is no table of one level of columns.")
+            raise DataError(f"{origin} is not a table with one level of columns.")
         if any(frame.index.names) or isinstance(frame.index, (pd.DatetimeIndex, pd.PeriodIndex)):
-            told = [name or "time" for name in frame.index.names]
-            frame = frame.reset_index(names=told, allow_duplicates=True)
+            names = [name or "time" for name in frame.index.names]
+            frame = frame.reset_index(names=names, allow_duplicates=True)
         self.origin = origin
         self.title = str(frame.columns.name) if frame.columns.name else "value"
         self.names = tuple(str(name) for name in frame.columns)
         check_names(self.names, origin)
         self.frame = frame.set_axis(list(self.names), axis=1).reset_index(drop=True)
-        self.sample = _as_text(self.frame.iloc[:SAMPLE])
+        self.sample = _as_text(self.frame.iloc[:SAMPLE_ROWS])
 
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
         """The used columns, block by block, indexed by the row's position."""
-        for start in range(0, len(self.frame), BLOCK):
-            yield _plain(self.frame.iloc[start : start + BLOCK][list(used)])
+        for start in range(0, len(self.frame), BLOCK_ROWS):
+            yield _plain(self.frame.iloc[start : start + BLOCK_ROWS][list(used)])
 
 
-class Parquet(Table):
-    """A Parquet file; its metadata is checked before anything is read."""
+class ParquetTable(Table):
+    """A Parquet file; its metadata are checked before any value is read."""
 
     path: Path
-
-    row = "row"
+    row_label = "row"
     decimal = "."
     preamble = None
 
@@ -65,16 +64,16 @@ class Parquet(Table):
             flat = [field for field in schema if field.type.num_fields == 0]
             self.stored = {field.name: field.name for field in flat}
             check_names(schema.names, str(path))
-            nameless = [
+            unnamed_times = [
                 field.name
                 for field in flat
-                if field.name.startswith("__index_level_") and str(field.type)[:4] in TIMELIKE
+                if field.name.startswith("__index_level_") and str(field.type)[:4] in TIME_TYPES
             ]
-            if nameless and not find_time(schema.names, None):  # an index of times
-                self.stored["time"] = self.stored.pop(nameless[0])
+            if unnamed_times and not find_time(schema.names, None):  # the index of a DataFrame
+                self.stored["time"] = self.stored.pop(unnamed_times[0])
             self.names = tuple(self.stored)
             self._check_size(file.metadata, self.names)
-            batches = file.iter_batches(SAMPLE, columns=list(self.stored.values()))
+            batches = file.iter_batches(SAMPLE_ROWS, columns=list(self.stored.values()))
             self.sample = _as_text(self._renamed(next(batches, None)))
 
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -86,13 +85,14 @@ class Parquet(Table):
         with pq.ParquetFile(self.path) as file:
             self._check_size(file.metadata, used)
             stored = [self.stored[name] for name in used]
-            for batch in file.iter_batches(BLOCK, columns=stored):
+            for batch in file.iter_batches(BLOCK_ROWS, columns=stored):
                 frame = self._renamed(batch)[list(used)]
                 frame.index = pd.RangeIndex(start, start + len(frame))
                 start += len(frame)
                 yield _plain(frame)
 
     def _renamed(self, batch: Any) -> pd.DataFrame:
+        """A batch with the names of `self.names`."""
         import pandas as pd
         import pyarrow as pa
 
@@ -102,11 +102,11 @@ class Parquet(Table):
         return frame.rename(columns={stored: name for name, stored in self.stored.items()})
 
     def _check_size(self, metadata: Any, used: Sequence[str]) -> None:
-        """Rows that would not fit, or row groups that unpack to more than memory, are refused."""
+        """Refuse rows, or row groups, that exceed the memory budget."""
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         largest = max((group.total_byte_size for group in groups), default=0)
-        kept = metadata.num_rows * (20 + 4 * len(used))
-        for size, what in ((largest, "a row group unpacks to"), (kept, "its rows take")):
+        rows = metadata.num_rows * (20 + 4 * len(used))
+        for size, what in ((largest, "a row group unpacks to"), (rows, "its rows take")):
             if size > memory_budget():
                 raise ResourceError(
                     f"'{self.path}': {what} {size_label(size)}, more than the memory budget "
@@ -126,7 +126,7 @@ def _pyarrow(path: Path) -> Any:
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories as what they stand for; bytes and decimals as text."""
+    """Categories as their values, and objects of dates as datetimes."""
     import pandas as pd
 
     changed = {}
@@ -135,9 +135,9 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
         if isinstance(column.dtype, pd.CategoricalDtype):
             column = column.astype(column.cat.categories.dtype)
             changed[name] = column
-        if column.dtype == object and find([str(name)], "time"):
+        if column.dtype == object and find_column([str(name)], "time"):
             first = next(iter(column.dropna()), None)
-            if hasattr(first, "year"):  # dates and datetimes, as objects
+            if hasattr(first, "year"):
                 zone = getattr(first, "tzinfo", None)
                 changed[name] = pd.to_datetime(column, utc=zone is not None)
     return frame.assign(**changed) if changed else frame

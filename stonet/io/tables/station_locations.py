@@ -1,4 +1,4 @@
-"""Tables of places: where stations are, for data that does not tell."""
+"""Tables of stations: the positions of stations, for data that do not contain them."""
 
 from __future__ import annotations
 
@@ -12,192 +12,176 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stonet.config import ReadConfig
-from stonet.data.geometry import Kind, Points
+from stonet.data.geometry import Kind
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.io.safety import readable
-from stonet.io.tables.columns import Table, axes_label, find, find_axes, find_columns, listed
-from stonet.io.tables.csv_file import Text
-from stonet.io.tables.numeric_columns import to_numbers
+from stonet.io.tables.columns import axes_label, find_axes, find_column, find_columns, quote_names
+from stonet.io.tables.csv_file import CsvTable
+from stonet.io.tables.long_format import MAX_SHIFT, Position, to_degrees, to_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Place = tuple[float, ...]  # two coordinates and, perhaps, the altitude
-SIGNS = {"n": 1.0, "e": 1.0, "s": -1.0, "w": -1.0}  # 57.05N, 10.33W
-APART = 1e-4  # degrees; how far apart two positions of the same station may be
-MOST_SIBLINGS = 2000  # files of a folder that are looked at for a table of places
-LARGEST = 2**26  # bytes of such a table
-IN_NAME = re.compile(r"(?:^|_)(-?\d{1,2}\.\d+)_(-?\d{1,3}\.\d+)(?=_|$)")
+MAX_SIBLINGS = 2000  # files of a folder that are searched for a table of stations
+MAX_BYTES = 2**26  # of a table of stations
+IN_FILE_NAME = re.compile(r"(?:^|_)(-?\d{1,2}\.\d+)_(-?\d{1,3}\.\d+)(?=_|$)")
 NREL = re.compile(r"(Actual|DA|HA4)_-?[\d.]+_-?[\d.]+_\d{4}_(UPV|DPV)_[\d.]+MW_\d+_Min", re.I)
 
 
 @dataclass(frozen=True)
-class Places:
-    """A table of places: positions, and every column by which a station may be called."""
+class StationTable:
+    """Positions of stations.
+
+    Args:
+        origin: the file, for messages.
+        kind: the geometry.
+        coordinates: (station, 2).
+        altitude: of each station, if the table has it.
+        names: every other column, any of which may identify the stations; the likeliest first.
+        name_column: the column that is named as one of station names.
+    """
 
     origin: str
     kind: Kind
-    where: np.ndarray  # (place, 2)
+    coordinates: np.ndarray
     altitude: np.ndarray | None
-    names: Mapping[str, tuple[str, ...]]  # of each column, the likeliest first
-    named: str | None  # the column that is there for names
+    names: Mapping[str, tuple[str, ...]]
+    name_column: str | None
 
-    def locate(self, wanted: Sequence[str]) -> dict[str, Place]:
-        """Positions (and altitudes) of the wanted stations, by the column that knows most."""
+    def locate(self, stations: Sequence[str]) -> dict[str, Position]:
+        """Positions (and altitudes) of stations, by the column that identifies the most."""
         best: dict[str, list[int]] = {}
         for column in self.names.values():
-            found = self._rows(column, wanted)
-            if len(found) > len(best):
-                best = found
-        return {name: self._place(name, rows) for name, rows in best.items()}
+            rows = self._rows(column, stations)
+            if len(rows) > len(best):
+                best = rows
+        return {name: self._position(name, rows) for name, rows in best.items()}
 
-    def _rows(self, column: tuple[str, ...], wanted: Sequence[str]) -> dict[str, list[int]]:
-        """The rows of each station: of its name as it is written, or else of one much alike."""
-        exactly: dict[str, list[int]] = {}
-        alike: dict[str, list[int]] = {}
+    def _rows(self, column: tuple[str, ...], stations: Sequence[str]) -> dict[str, list[int]]:
+        """The rows of each station, by its exact name, otherwise by a similar one."""
+        exact: dict[str, list[int]] = {}
+        similar: dict[str, list[int]] = {}
         for row, name in enumerate(column):
-            if name and np.isfinite(self.where[row]).all():
-                exactly.setdefault(name, []).append(row)
-                alike.setdefault(_loose(name), []).append(row)
-        found = {name: exactly.get(name) or alike.get(_loose(name)) for name in wanted}
-        return {name: rows for name, rows in found.items() if rows}
+            if name and np.isfinite(self.coordinates[row]).all():
+                exact.setdefault(name, []).append(row)
+                similar.setdefault(_loose(name), []).append(row)
+        matches = {name: exact.get(name) or similar.get(_loose(name)) for name in stations}
+        return {name: rows for name, rows in matches.items() if rows}
 
-    def _place(self, name: str, rows: list[int]) -> Place:
-        where = self.where[rows]
-        if np.ptp(where, axis=0).max() > APART:
+    def _position(self, name: str, rows: list[int]) -> Position:
+        positions = self.coordinates[rows]
+        if np.ptp(positions, axis=0).max() > MAX_SHIFT:
+            farthest = positions[np.abs(positions - positions[0]).max(1).argmax()]
             raise DataError(
-                f"'{self.origin}': station '{name}' is at {where[0]} and at "
-                f"{where[np.abs(where - where[0]).max(1).argmax()]}. Give different stations "
-                "different names."
+                f"'{self.origin}': station '{name}' is at {positions[0]} and at {farthest}. Give "
+                "different stations different names."
             )
-        height = () if self.altitude is None else (float(self.altitude[rows[0]]),)
-        return (*map(float, where[0]), *height)
+        altitude = () if self.altitude is None else (float(self.altitude[rows[0]]),)
+        return (*map(float, positions[0]), *altitude)
 
 
-def read_places(path: str | Path, geometry: Kind | None = None) -> Places:
-    """A CSV file of places."""
+def read_station_table(path: str | Path, geometry: Kind | None = None) -> StationTable:
+    """Read a CSV file of stations."""
     import pandas as pd
 
     path = Path(path)
     if not path.exists():
         raise UsageError(f"No file '{path}'. Check the path of the table of stations.")
-    if path.stat().st_size > LARGEST:
-        raise DataError(f"'{path}' is too large for a table of places. Keep names and positions.")
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(
+            f"'{path}' is too large for a table of stations. Keep names and positions only."
+        )
     with readable(path, "a CSV table"):
-        text = Text(path)
-        blocks = list(text.blocks(text.names, text.names))
+        table = CsvTable(path)
+        blocks = list(table.blocks(table.names, table.names))
         if not blocks:
             raise DataError(f"'{path}' has a header and no rows; expected at least one point.")
-        return places_of(pd.concat(blocks), str(path), geometry, text.decimal)
+        return _station_table(pd.concat(blocks), str(path), geometry, table.decimal)
 
 
-def places_of(
+def _station_table(
     frame: pd.DataFrame, origin: str, geometry: Kind | None = None, decimal: str = "."
-) -> Places:
-    """From a frame of text."""
+) -> StationTable:
+    """A table of stations from columns of text."""
     names = [str(name) for name in frame.columns]
-    kind, where = find_axes(names, geometry)
-    if where is None:
+    kind, axes = find_axes(names, geometry)
+    if axes is None:
         raise DataError(
-            f"'{origin}' has columns [{listed(names)}]; expected {axes_label(kind)}, and names of "
-            "stations."
+            f"'{origin}' has columns [{quote_names(names)}]; expected {axes_label(kind)}, and "
+            "names of stations."
         )
-    altitude = find([name for name in names if name not in where], "altitude")
-    axes = to_degrees(frame, where, decimal, origin)
-    heights = None if altitude is None else to_numbers(frame[altitude], decimal)[0]
-    rest = [name for name in names if name not in (*where, altitude)]
-    first = find(rest, "station")
+    altitude = find_column([name for name in names if name not in axes], "altitude")
+    coordinates = np.stack(to_degrees(frame, axes, decimal, origin), axis=1)
+    altitudes = None if altitude is None else to_numbers(frame[altitude], decimal)[0]
+    rest = [name for name in names if name not in (*axes, altitude)]
+    first = find_column(rest, "station")
     ordered = sorted(rest, key=lambda name: name != first)
     texts = {name: tuple(str(text).strip() for text in frame[name].fillna("")) for name in ordered}
-    return Places(origin, kind, np.stack(axes, axis=1), heights, texts, first)
+    return StationTable(origin, kind, coordinates, altitudes, texts, first)
 
 
-def to_degrees(
-    frame: pd.DataFrame, where: tuple[str, str], decimal: str, origin: str
-) -> list[np.ndarray]:
-    """The two coordinates as numbers; 57.05N and 10.33W too."""
-    axes = []
-    for name in where:
-        numbers, text = to_numbers(frame[name], decimal)
-        if text.any():
-            texts = frame[name][text].astype(str).str.strip().str.lower()
-            bare, _ = to_numbers(texts.str[:-1], decimal)
-            numbers[text] = bare * texts.str[-1].map(SIGNS).to_numpy(np.float64)
-        wrong = text & np.isnan(numbers)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise DataError(
-                f"'{origin}': columns {list(where)} must hold numbers; '{name}' has "
-                f"{listed([str(frame[name].iloc[row])])} in row {frame.index[row]}."
-            )
-        axes.append(numbers + 0.0)  # -0.0 is 0.0
-    return axes
-
-
-def in_file_name(stem: str) -> tuple[float, float] | None:
-    """Position told by a file's name, as NREL does: Actual_33.05_-80.25_2006_..."""
-    match = IN_NAME.search(stem)
+def position_in_file_name(stem: str) -> Position | None:
+    """The position in a file's name, as NREL writes it: Actual_33.05_-80.25_2006_..."""
+    match = IN_FILE_NAME.search(stem)
     return (float(match[1]), float(match[2])) if match else None
 
 
 def locate(
-    wanted: Sequence[str],
+    stations: Sequence[str],
     path: Path | None,
     preamble: pd.DataFrame | None,
     config: ReadConfig,
-) -> tuple[dict[str, Place], Places | None]:
-    """Where the stations are: by --stations, by the file itself, or by a table in its folder."""
+) -> tuple[dict[str, Position], StationTable | None]:
+    """Positions of stations from read.stations, the file's preamble, or a table beside the file.
+
+    Args:
+        stations: their names.
+        path: the file, if the data are one.
+        preamble: a table of stations in the file itself.
+        config: options of reading.
+
+    Returns:
+        The positions of the stations that were located, and the table that lists them.
+    """
     if config.stations is not None:
-        tables = [read_places(config.stations, config.geometry)]
+        tables = [read_station_table(config.stations, config.geometry)]
     elif preamble is not None:
-        tables = [places_of(preamble, str(path), config.geometry)]
+        tables = [_station_table(preamble, str(path), config.geometry)]
     else:
-        near = [] if path is None else _near(path)
-        tables = [read_places(other, config.geometry) for other in near]
-    found = [(table.locate(wanted), table) for table in tables]
-    located, table = max(found, key=lambda pair: len(pair[0]), default=({}, None))
-    return located, table if located else None
+        siblings = [] if path is None else _sibling_tables(path)
+        tables = [read_station_table(sibling, config.geometry) for sibling in siblings]
+    candidates = [(table.locate(stations), table) for table in tables]
+    positions, table = max(candidates, key=lambda pair: len(pair[0]), default=({}, None))
+    return positions, table if positions else None
 
 
-def points_at(
-    table: Table, known: Mapping[str, Place], kind: Kind, named: bool = True
-) -> tuple[Points, dict[str, np.ndarray]]:
-    """Points, and their altitudes if any is known; errors are told with the table's name."""
-    places = list(known.values())
-    heights = np.array([place[2] if len(place) > 2 else np.nan for place in places])
+def _sibling_tables(path: Path) -> list[Path]:
+    """Tables of stations in the same folder."""
+    siblings = [
+        sibling
+        for sibling in sorted(path.parent.iterdir())
+        if sibling.is_file()
+        and re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|xz|zst))?$", sibling.name, re.I)
+    ][:MAX_SIBLINGS]
+    stats = [(sibling, sibling.stat()) for sibling in siblings]
+    return [file for file, s in stats if _lists_stations(file, s.st_size, s.st_mtime_ns)]
+
+
+@lru_cache(maxsize=2 * MAX_SIBLINGS)
+def _lists_stations(path: Path, size: int, changed: int) -> bool:
+    return size <= MAX_BYTES and is_station_table(path)
+
+
+def is_station_table(path: Path) -> bool:
+    """Whether a file has columns of positions and no column of times."""
     try:
-        points = Points(np.array([p[:2] for p in places]), kind, tuple(known) if named else ())
-    except DataError as error:
-        raise DataError(f"'{table.origin}': {error}") from None
-    return points, {} if np.isnan(heights).all() else {"altitude": heights}
-
-
-def _near(path: Path) -> list[Path]:
-    """Tables of places in the same folder."""
-    others = [
-        other
-        for other in sorted(path.parent.iterdir())
-        if other.is_file() and re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|xz|zst))?$", other.name, re.I)
-    ][:MOST_SIBLINGS]
-    marks = [(other, (stat := other.stat()).st_size, stat.st_mtime_ns) for other in others]
-    return [other for other, size, changed in marks if _lists_places(other, size, changed)]
-
-
-@lru_cache(maxsize=2 * MOST_SIBLINGS)
-def _lists_places(path: Path, size: int, changed: int) -> bool:
-    return size <= LARGEST and is_places(path)
+        with readable(path, "a CSV table"):
+            table = CsvTable(path)
+    except (DataError, ResourceError):
+        return False
+    columns = find_columns(table.names, table.sample, ReadConfig())
+    return not columns.time and columns.coordinates is not None
 
 
 def _loose(name: str) -> str:
     return re.sub(r"[\s_]+", " ", name.strip().casefold())
-
-
-def is_places(path: Path) -> bool:
-    """Whether a file lists places: positions, and no time."""
-    try:
-        with readable(path, "a CSV table"):
-            text = Text(path)
-    except (DataError, ResourceError):
-        return False
-    columns = find_columns(text.names, text.sample, ReadConfig())
-    return not columns.time and columns.where is not None

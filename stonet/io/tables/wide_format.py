@@ -10,54 +10,69 @@ from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
 from stonet.io.lazy_source import LazySource, NoValues
-from stonet.io.tables.columns import Columns, Table, listed, split_unit
-from stonet.io.tables.long_format import check_budget, no_numbers, whole_rows
-from stonet.io.tables.numeric_columns import Numbers
-from stonet.io.tables.station_locations import Place, points_at
-from stonet.io.tables.time_column import Times
+from stonet.io.tables.columns import Columns, Table, quote_names, split_unit
+from stonet.io.tables.long_format import (
+    NumericColumns,
+    Position,
+    check_budget,
+    complete_rows,
+    make_points,
+    no_numeric_columns,
+)
+from stonet.io.tables.time_column import TimeColumn
 
 
-def wide_content(
+def read_wide(
     table: Table,
     columns: Columns,
-    places: Mapping[str, Place],
+    positions: Mapping[str, Position],
     kind: Kind,
     config: ReadConfig,
     notes: tuple[str, ...],
 ) -> LazySource:
-    """The stations in `places`, in the table's order; the channel is called as the file is."""
+    """The stations of a wide table; its channel is named after the file.
+
+    Args:
+        table: the table.
+        columns: roles of its columns.
+        positions: of the stations.
+        kind: the geometry.
+        config: options of reading.
+        notes: on how the stations were located.
+    """
     channel, unit = split_unit(table.title)
     if config.variables and channel not in config.variables:
         raise NoValues(
             f"'{table.origin}' holds '{channel}', one column for each station, and not "
-            f"{listed(config.variables)}.",
+            f"{quote_names(config.variables)}.",
             (channel,),
-            titled=not set(config.variables) & set(table.names),
+            named_by_file=not set(config.variables) & set(table.names),
         )
-    stations = [name for name in table.names if name in places]
-    times, numbers = Times(table, columns.time, config, kind == "plane"), Numbers(table, stations)
+    stations = [name for name in table.names if name in positions]
+    times = TimeColumn(table, columns.time, config, kind == "plane")
+    numbers = NumericColumns(table, stations)
     size = 0
     for block in table.blocks([*columns.time, *stations], columns.time[1:]):
-        there = times.add(block)
-        rows = whole_rows(table, block, there, np.zeros(len(block), dtype=np.int64))
+        has_time = times.add(block)
+        rows = complete_rows(table, block, has_time, np.zeros(len(block), dtype=np.int64))
         times.keep(rows)
         size += numbers.add(block, rows) + 8 * len(block)
         check_budget(table, size)
     if not size:
         raise DataError(f"'{table.origin}' has a header and no rows.")
-    moments, calendar, assumed = times.finish()
+    frame_times, calendar, time_notes = times.finish()
     names, values = numbers.finish()
     if not names:
-        raise no_numbers(table, stations)
-    points, sites = points_at(table, {name: places[name] for name in names}, kind)
+        raise no_numeric_columns(table, stations)
+    points, sites = make_points(table, {name: positions[name] for name in names}, kind)
     return LazySource(
         origin=table.origin,
-        times=moments,
+        times=frame_times,
         points=points,
         channels=(channel,),
         units=(unit,),
         frames=lambda start, stop: values[start:stop, :, None],
         calendar=calendar,
         sites=sites,
-        notes=(*notes, *assumed, *numbers.notes({name: (name, "1") for name in stations})),
+        notes=(*notes, *time_notes, *numbers.notes({name: (name, "1") for name in stations})),
     )

@@ -31,7 +31,7 @@ from stonet.linear.local_polynomials import Stencil, make_stencil
 from stonet.linear.regression import LinearForecast, Regressors
 from stonet.models.baselines.graph_filters import Operator, adjacency, random_walk
 from stonet.models.forecaster import Forecaster, Graphs, Output, Supervision
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 LEAST, MOST, SHARE = 5, 25, 14  # neighbours: 1 in 14 points, 25 as in the papers' harness at most
 PAST = 12  # steps in, as in the papers; a longer past costs a baseline more than it gives
@@ -193,7 +193,7 @@ class GridForecaster(Forecaster):
         self, batch: Batch, steps: Float[Tensor, " step"]
     ) -> Float[Tensor, "batch step extra"]:
         """Sine and cosine of the time of year and of day, so many steps from the issue time."""
-        periods = sent(torch.tensor(self.time_spec.periods, dtype=torch.float64), steps.device)
+        periods = to_device(torch.tensor(self.time_spec.periods, dtype=torch.float64), steps.device)
         turn = steps.double()[:, None] * self.time_spec.step / periods  # step period
         phase = batch.issue_time.double()[:, None] + turn[None]
         angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)

@@ -1,4 +1,4 @@
-"""xarray's data sets, of whatever shape and names: the same points, times and values come out."""
+"""xarray data sets of any shape and names give the same points, times and values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.errors import DataError, UsageError
-from stonet.io.arrays import dataset as xarrays
-from stonet.io.arrays.variables import decoded
-from stonet.io.read import contents_of, read
+from stonet.io.arrays import dataset as dataset_module
+from stonet.io.arrays.variables import decode_values
+from stonet.io.read import open_sources, read
 
 HOUR = 3600 * 10**9
 START = np.datetime64("2024-01-01", "ns")
@@ -32,7 +32,7 @@ def grid(dims=("time", "lat", "lon"), **coords) -> xr.Dataset:
 
 
 def as_table(field: Field) -> dict:
-    """{(name, lat, lon): [value or None through time]} of the first channel."""
+    """{(lat, lon): [value or None through time]} of the first channel."""
     return {
         (lat, lon): [
             float(v) if m else None
@@ -42,8 +42,8 @@ def as_table(field: Field) -> dict:
     }
 
 
-def naive(dataset: xr.Dataset, name: str, lat: str, lon: str, time: str) -> dict:
-    """The same, by a loop over cells."""
+def loop_over_cells(dataset: xr.Dataset, name: str, lat: str, lon: str, time: str) -> dict:
+    """The same table, by a loop over cells."""
     table = {}
     values = dataset[name].transpose(lat, lon, time).values.astype(np.float32)
     order = np.argsort(dataset[time].values)
@@ -78,34 +78,34 @@ def grids(draw):
     return dataset.transpose(*draw(st.permutations(names))), names
 
 
-def check_grid(made) -> None:
-    dataset, (time, lat, lon) = made
-    assert as_table(read(dataset)) == naive(dataset, "u", lat, lon, time)
+def check_grid(example) -> None:
+    dataset, (time, lat, lon) = example
+    assert as_table(read(dataset)) == loop_over_cells(dataset, "u", lat, lon, time)
 
 
 @settings(max_examples=150)
 @given(grids())
-def test_any_grid_equals_the_loop_over_its_cells(made):
-    check_grid(made)
+def test_any_grid_equals_the_loop_over_its_cells(example):
+    check_grid(example)
 
 
 @pytest.mark.long
 @settings(max_examples=5000)
 @given(grids())
-def test_any_grid_equals_the_loop_over_its_cells_thousands(made):
-    check_grid(made)
+def test_many_grids_equal_the_loop_over_their_cells(example):
+    check_grid(example)
 
 
 @settings(max_examples=60)
 @given(grids(), st.integers(-180, 180), st.integers(1, 340), st.integers(-90, 80))
-def test_a_region_is_cut_out_across_every_seam(made, west, width, south):
-    """What the box gives is what all of the file gives inside it."""
-    dataset, (_, lat, lon) = made
+def test_a_bbox_selects_across_any_meridian(example, west, width, south):
+    """Reading with a bbox equals selecting from the complete file."""
+    dataset, (_, lat, lon) = example
     inside = (dataset[lat] >= south) & ((dataset[lon] - west) % 360 <= width)
     options = {"bbox": (west, south, west + width, 90)}
     expected = dataset.where(inside)
     if not np.isfinite(expected.u).any():
-        with pytest.raises(DataError, match=r"leaves nothing|every value is missing"):
+        with pytest.raises(DataError, match=r"is empty|every value is missing"):
             read(dataset, **options)
         return
     assert as_table(read(dataset, **options)) == as_table(read(expected))
@@ -121,10 +121,10 @@ def test_a_curvilinear_grid_keeps_its_two_dimensional_coordinates():
     projected = dataset.assign_coords(x=[0.0, 1e3], y=[0.0, 1e3, 2e3])
     for field in (read(dataset), read(projected), read(projected.transpose("x", "time", "y"))):
         order = np.lexsort(field.points.coordinates.T)
-        there = np.lexsort((lon.ravel(), lat.ravel())[::-1])
-        expected = np.stack([lat.ravel(), lon.ravel()], 1)[there]
+        rows = np.lexsort((lon.ravel(), lat.ravel())[::-1])
+        expected = np.stack([lat.ravel(), lon.ravel()], 1)[rows]
         assert np.array_equal(field.points.coordinates[order], expected)
-        assert np.array_equal(field.values[:, order, 0], np.arange(12.0).reshape(2, 6)[:, there])
+        assert np.array_equal(field.values[:, order, 0], np.arange(12.0).reshape(2, 6)[:, rows])
         assert np.array_equal(field.times, [0, 500_000_000])
     plane = read(projected, geometry="plane")
     assert plane.points.kind == "plane"
@@ -133,7 +133,7 @@ def test_a_curvilinear_grid_keeps_its_two_dimensional_coordinates():
     assert len(read(dataset).points) == 5
 
 
-def test_a_single_place_is_a_point():
+def test_scalar_coordinates_are_one_point():
     field = read(grid().isel(lat=1, lon=3))
     assert list(field.points) == [("0", -20.0, 216.0)]
     assert np.array_equal(field.values[:, 0, 0], grid().t2m[:, 1, 3].values.astype(np.float32))
@@ -142,7 +142,7 @@ def test_a_single_place_is_a_point():
     assert np.array_equal(read(grid().isel(time=1)).times, [(START + 6 * HOUR).astype(int)])
 
 
-def test_a_lone_array_is_a_channel():
+def test_a_data_array_is_a_channel():
     assert read(grid().t2m).channels == ("t2m",)
     assert read(grid().t2m.rename(None)).channels == ("u",)
 
@@ -161,26 +161,26 @@ def test_levels_become_channels():
     field = read(levels().assign(flag=lambda d: d.t2m.astype(str)))
     assert field.channels == ("t2m", "r_500", "r_850")
     for name, factor in (("r_500", 500), ("r_850", 850)):
-        found = field.values[..., field.channels.index(name)]
+        values = field.values[..., field.channels.index(name)]
         expected = np.nan_to_num(levels().t2m.values[0] * factor).reshape(3, 20)
-        assert np.array_equal(found, expected.astype(np.float32))
+        assert np.array_equal(values, expected.astype(np.float32))
     assert any("flag" in note for note in field.notes)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("requested", "expected"),
     [
         ("r_850", ("r_850",)),
         ("r", ("r_500", "r_850")),
         ("r_850,t2m,r", ("r_850", "t2m", "r_500")),
     ],
 )
-def test_levels_are_chosen_by_name(wanted, expected):
-    every = read(levels())
-    field = read(levels(), variables=wanted)
+def test_levels_are_selected_by_name(requested, expected):
+    complete = read(levels())
+    field = read(levels(), variables=requested)
     assert field.channels == expected
-    order = [every.channels.index(name) for name in expected]
-    assert np.array_equal(field.values, every.values[..., order])
+    order = [complete.channels.index(name) for name in expected]
+    assert np.array_equal(field.values, complete.values[..., order])
 
 
 def test_too_many_channels_are_refused():
@@ -192,7 +192,7 @@ def test_too_many_channels_are_refused():
         read(grid(), variables=["u10"])
 
 
-def curved() -> xr.Dataset:
+def curvilinear() -> xr.Dataset:
     lat, lon = np.meshgrid(np.linspace(-60, 60, 4), np.linspace(0, 288, 5), indexing="ij")
     renamed = grid().drop_vars(["lat", "lon"]).rename(lat="row", lon="column")
     dims = ("row", "column")
@@ -207,26 +207,28 @@ def curved() -> xr.Dataset:
         (grid(), {"bbox": (70, -30, 150, 30)}),
         (grid(), {"bbox": (-80, -30, 80, 30)}),  # both ends of the longitudes
         (grid(), {"bbox": (200, -30, 100, 70)}),
-        (grid(("lon", "lat", "time")), {"bbox": (-80, -30, 80, 30)}),  # a seam in the first dim
-        (curved(), {"bbox": (70, -30, 150, 30)}),
+        (grid(("lon", "lat", "time")), {"bbox": (-80, -30, 80, 30)}),  # both ends of the first dim
+        (curvilinear(), {"bbox": (70, -30, 150, 30)}),
         (levels(), {"variables": "r_850"}),
         (levels().isel(level=[0, 1, 1]).assign_coords(level=[1, 2, 3]), {"variables": "r_1,r_3"}),
         (grid().isel(lat=1, lon=3), {}),
     ],
 )
-def test_the_cost_of_a_frame_is_what_is_read_for_it(dataset, options, monkeypatch):
-    """However few of its values are wanted; blocks are made after it."""
-    taken = []
+def test_cells_counts_all_values_that_are_read_for_a_frame(dataset, options, monkeypatch):
+    """Including values that are not selected; the size of blocks depends on it."""
+    sizes = []
     monkeypatch.setattr(
-        xarrays, "decoded", lambda array: taken.append(array.size) or decoded(array)
+        dataset_module,
+        "decode_values",
+        lambda array: sizes.append(array.size) or decode_values(array),
     )
     config = ReadConfig(**options)
-    (content,) = contents_of(dataset, config)
-    content.narrowed(config).frames(1, 2)
-    assert sum(taken) == content.narrowed(config).cells > 0
-    taken.clear()
+    (source,) = open_sources(dataset, config)
+    source.select(config).frames(1, 2)
+    assert sum(sizes) == source.select(config).cells > 0
+    sizes.clear()
     read(dataset, **options)
-    assert sum(taken) == 3 * content.cells
+    assert sum(sizes) == 3 * source.cells
 
 
 # Times
@@ -253,7 +255,7 @@ def test_numbers_count_in_their_units(times, units):
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
 @pytest.mark.parametrize("unit", ["days", "hours"])
-def test_undecoded_dates_are_decoded_without_crumbs(dtype, unit):
+def test_undecoded_dates_are_decoded_without_rounding_errors(dtype, unit):
     steps = (np.arange(3) * (0.25 if unit == "days" else 6)).astype(dtype)
     if dtype == "int32" and unit == "days":
         steps = np.arange(3, dtype=dtype)
@@ -268,8 +270,8 @@ def test_undecoded_dates_are_decoded_without_crumbs(dtype, unit):
     assert (np.diff(field.times) == 8 * HOUR).all()
 
 
-def test_single_precision_is_as_exact_as_its_count_is_short():
-    """Hours of a year as float32 days are off by a second at most, wherever the count begins."""
+def test_times_in_single_precision_are_rounded_to_what_they_resolve():
+    """Hours of a year as float32 days are off by a second at most, whatever their epoch."""
     hours = np.arange(365 * 24)
     for start in ("2019-01-01", "1950-1-1 00:00:00", "2019-01-01T00:00:00Z"):
         attrs = {"units": f"days since {start}"}
@@ -282,7 +284,7 @@ def test_single_precision_is_as_exact_as_its_count_is_short():
 
 
 class Date:
-    """What cftime's dates look like; the library itself is not needed."""
+    """A stand-in for cftime's dates."""
 
     def __init__(self, text: str, calendar: str) -> None:
         self.text, self.calendar = text, calendar
@@ -293,16 +295,16 @@ class Date:
 
 def test_dates_of_other_calendars_are_refused():
     days = ["2024-02-28T00:00:00", "2024-02-29T06:00:00", "2024-03-01T00:00:00"]
-    ours = np.array([Date(day, "proleptic_gregorian") for day in days], dtype=object)
-    field = read(grid().assign_coords(time=("time", ours)))
+    standard = np.array([Date(day, "proleptic_gregorian") for day in days], dtype=object)
+    field = read(grid().assign_coords(time=("time", standard)))
     assert np.array_equal(field.times, np.array(days, "M8[ns]").astype(int))
-    theirs = np.array([Date(day, "noleap") for day in days], dtype=object)
+    other = np.array([Date(day, "noleap") for day in days], dtype=object)
     with pytest.raises(DataError, match=r"calendar 'noleap'.*convert_calendar"):
-        read(grid().assign_coords(time=("time", theirs)))
+        read(grid().assign_coords(time=("time", other)))
 
 
 def forecasts(inits: int, every: int, leads: int) -> xr.Dataset:
-    """A value is its valid time in hours."""
+    """Forecasts whose values are their valid times in hours."""
     init = START + np.arange(inits) * every * np.timedelta64(1, "h")
     lead = np.arange(1, leads + 1) * np.timedelta64(1, "h")
     hours = np.add.outer(np.arange(inits) * every, np.arange(1, leads + 1)).astype(float)
@@ -317,7 +319,7 @@ def forecasts(inits: int, every: int, leads: int) -> xr.Dataset:
     "names",
     [("init_time", "lead_time"), ("time", "step"), ("forecast_reference_time", "forecast_period")],
 )
-def test_forecasts_that_follow_one_another_are_one_series(names):
+def test_consecutive_forecasts_are_one_series(names):
     dataset = forecasts(4, 6, 6).rename(init_time=names[0], lead_time=names[1])
     field = read(dataset)
     hours = (field.times - START.astype(int)) / HOUR
@@ -340,13 +342,13 @@ def test_one_forecast_keeps_its_issue_time():
     assert np.array_equal(read(hours).times, field.times)
 
 
-def test_valid_time_beside_an_issue_time_is_the_time():
+def test_valid_time_has_priority_over_an_issue_time():
     dataset = grid()
     shifted = dataset.assign_coords(valid_time=dataset.time + np.timedelta64(1, "h"))
     assert np.array_equal(read(shifted).times, read(dataset).times + HOUR)
 
 
-# What is refused
+# Refused data sets
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ def test_valid_time_beside_an_issue_time_is_the_time():
     [
         (lambda d: d.drop_vars("time"), r"No time coordinate among \['lat', 'lon', 't2m'\]"),
         (lambda d: d.drop_vars("lat"), "expected lat and lon .degrees. for points on the earth"),
-        (lambda d: d.isel(lat=slice(0, 0)), "No variable of numbers over"),
+        (lambda d: d.isel(lat=slice(0, 0)), "No numeric variable over"),
         (lambda d: d.assign_coords(time=["a", "b", "c"]), "'time' has type .*expected dates"),
         (lambda d: d.assign_coords(lat=list("abcd")), "'lat' has type .*expected numbers"),
         (lambda d: d.assign_coords(time=[0.0, 1.0, np.nan]), "expected finite"),
@@ -369,12 +371,12 @@ def test_valid_time_beside_an_issue_time_is_the_time():
         ),
         (
             lambda d: d.assign_coords(lat=("time", np.zeros(3))).isel(lat=0),
-            "expected points that stay where they are",
+            "expected fixed points",
         ),
         (lambda d: d.assign_coords(lat=d.lat + 200), "latitude must be in"),
         (lambda d: d.rename(t2m="lsm").isel(time=0, drop=True), "No time coordinate"),
     ],
 )
-def test_foreign_data_sets_are_refused_in_words(change, message):
+def test_unsuitable_data_sets_are_refused(change, message):
     with pytest.raises(DataError, match=rf"the xarray object'.*{message}"):
         read(change(grid()))

@@ -1,4 +1,4 @@
-"""NREL's HDF5: the real Rhode Island file, and its relatives in small."""
+"""NREL's HDF5: the real file of Rhode Island, and small files of the same kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stonet.io.read import read
 RHODE_ISLAND = "nrel-pv-rhode-island/gen_ri_pv_2012_x000.h5"
 
 
-def test_the_facts_of_rhode_island(data):
+def test_the_file_of_rhode_island_is_read(data):
     field = read(data(RHODE_ISLAND))
     assert field.values.shape == (17520, 100, 1)
     assert field.quantity == (("cf_profile", "1"),)
@@ -37,21 +37,21 @@ def test_the_facts_of_rhode_island(data):
     assert abs(middle - (12 + 71.6 / 15)) < 0.25  # UTC hour of the sun's noon at 71.6 W
 
 
-def test_a_part_of_rhode_island_is_a_part_of_it(data):
-    whole = read(data(RHODE_ISLAND))
+def test_a_selection_equals_a_part_of_the_complete_file(data):
+    complete = read(data(RHODE_ISLAND))
     box, start, stop = (-71.7, 41.3, -71.5, 41.7), "2012-06", "2012-06"
     part = read(data(RHODE_ISLAND), bbox=box, start=start, stop=stop)
-    lat, lon = whole.points.coordinates.T
+    lat, lon = complete.points.coordinates.T
     inside = (lon >= box[0]) & (lat >= box[1]) & (lon <= box[2]) & (lat <= box[3])
-    june = whole.times.astype("M8[ns]").astype("M8[M]") == np.datetime64("2012-06")
+    june = complete.times.astype("M8[ns]").astype("M8[M]") == np.datetime64("2012-06")
     assert 0 < inside.sum() < 100
     assert len(part.times) == 30 * 48
-    assert np.array_equal(part.values, whole.values[june][:, inside])
-    assert part.points == whole.points.take(np.flatnonzero(inside))
+    assert np.array_equal(part.values, complete.values[june][:, inside])
+    assert part.points == complete.points.take(np.flatnonzero(inside))
 
 
-def relative(path, meta_as="records", zone=False, names="gid", **attrs):
-    """A small file of the same family; what it holds."""
+def write_file(path, meta_as="records", zone=False, names="gid", **attrs):
+    """A small file of the same kind; returns the stored values of ghi."""
     stored = np.random.default_rng(0).integers(0, 1000, (6, 3)).astype(np.int16)
     zone_text = "+00:00" if zone else ""
     times = [f"2019-07-01 {hour:02d}:30:00{zone_text}" for hour in range(6)]
@@ -89,8 +89,8 @@ def relative(path, meta_as="records", zone=False, names="gid", **attrs):
     ],
 )
 @pytest.mark.parametrize("meta_as", ["records", "group"])
-def test_relatives_are_scaled_by_their_attributes(tmp_path, attrs, expected, unit, meta_as):
-    stored = relative(tmp_path / "nsrdb.h5", meta_as, zone=meta_as == "group", **attrs)
+def test_values_are_scaled_by_their_attributes(tmp_path, attrs, expected, unit, meta_as):
+    stored = write_file(tmp_path / "nsrdb.h5", meta_as, zone=meta_as == "group", **attrs)
     field = read(tmp_path / "nsrdb.h5")
     assert field.channels == ("ghi", "windspeed_100m")
     assert field.units == (unit, "1")
@@ -101,9 +101,9 @@ def test_relatives_are_scaled_by_their_attributes(tmp_path, attrs, expected, uni
     assert any("coordinates" in note for note in field.notes)
 
 
-def test_a_content_outlives_nothing_it_holds(tmp_path):
-    """The file is closed between blocks: it can be replaced, and no handle stays open."""
-    relative(tmp_path / "data.h5", names="sc_point_gid")
+def test_the_file_is_closed_after_reading(tmp_path):
+    """It is open only while a block is read."""
+    write_file(tmp_path / "data.h5", names="sc_point_gid")
     field = read(tmp_path / "data.h5", variables="ghi")
     with h5py.File(tmp_path / "data.h5", "a") as file:  # would fail if it were still open
         file["ghi"][...] = 0
@@ -119,9 +119,9 @@ def test_a_content_outlives_nothing_it_holds(tmp_path):
         (lambda f: f["meta"].pop("latitude"), "'meta' has .*expected latitude"),
     ],
 )
-def test_wrong_files_are_refused(tmp_path, change, message):
+def test_invalid_files_are_refused(tmp_path, change, message):
     grouped = "latitude" in message
-    relative(tmp_path / "odd.h5", "group" if grouped else "records")
+    write_file(tmp_path / "odd.h5", "group" if grouped else "records")
     with h5py.File(tmp_path / "odd.h5", "a") as file:
         change(file)
     with pytest.raises(DataError, match=rf"odd.h5'.*{message}"):

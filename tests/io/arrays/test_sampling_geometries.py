@@ -1,4 +1,4 @@
-"""Stations in every form that CF knows: the same Field comes out of each of them."""
+"""Every discrete sampling geometry of CF gives the same Field."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MINUTE = np.timedelta64(1, "m")
 
 
 def stations(seed: int = 0, count: int = 3, frames: int = 6) -> Field:
-    """Some values of some stations, at irregular times; each station and time has one."""
+    """Stations with missing values at irregular times; each station and each time has a value."""
     generator = np.random.default_rng(seed)
     values = generator.normal(size=(frames, count, 2)).astype(np.float32)
-    heard = generator.random((frames, count)) < 0.6
-    heard[np.arange(frames), generator.integers(0, count, frames)] = True
-    heard[generator.integers(0, frames, count), np.arange(count)] = True
-    values[~heard] = np.nan
-    values[..., 1][generator.random(heard.shape) < 0.3] = np.nan
+    observed = generator.random((frames, count)) < 0.6
+    observed[np.arange(frames), generator.integers(0, count, frames)] = True
+    observed[generator.integers(0, frames, count), np.arange(count)] = True
+    values[~observed] = np.nan
+    values[..., 1][generator.random(observed.shape) < 0.3] = np.nan
     times = START + np.cumsum(generator.integers(1, 90, frames)) * MINUTE
     names = tuple(f"Zürich {i}" for i in range(count))
     points = Points(generator.uniform(-85, 85, (count, 2)), "sphere", names)
@@ -34,7 +34,7 @@ def stations(seed: int = 0, count: int = 3, frames: int = 6) -> Field:
 
 
 def rows(field: Field) -> tuple[np.ndarray, np.ndarray]:
-    """Frame and station of every row that has a value of the first channel, station by station."""
+    """Frame and station of every value of the first channel, station by station."""
     station, frame = np.nonzero(field.observed[..., 0].T)
     return frame, station
 
@@ -78,14 +78,14 @@ def indexed(field: Field) -> xr.Dataset:
 
 def incomplete(field: Field) -> xr.Dataset:
     frame, station = rows(field)
-    place = np.concatenate([np.arange(n) for n in np.bincount(station)])
-    shape = (len(field.points), place.max() + 1)
+    column = np.concatenate([np.arange(n) for n in np.bincount(station)])
+    shape = (len(field.points), column.max() + 1)
     dataset, missing = base(field), np.where(field.observed, field.values, np.nan)
     times = np.full(shape, np.datetime64("NaT", "ns"))
-    times[station, place] = field.times[frame].astype("M8[ns]")
+    times[station, column] = field.times[frame].astype("M8[ns]")
     for number, (name, unit) in enumerate(field.quantity):
         block = np.full(shape, np.nan)
-        block[station, place] = missing[frame, station, number]
+        block[station, column] = missing[frame, station, number]
         dataset[name] = (("station", "obs"), block, {"units": unit})
     return dataset.assign_coords(time=(("station", "obs"), times))
 
@@ -115,17 +115,17 @@ def orthogonal(field: Field) -> xr.Dataset:
 FORMS = [contiguous, indexed, incomplete, in_points, orthogonal]
 
 
-def assert_same(found: Field, expected: Field, places_too: bool = True) -> None:
-    order = [found.points.names.index(name) for name in expected.points.names]
-    found = found.take(np.array(order))
-    assert np.array_equal(found.times, expected.times)
-    assert found.points == expected.points
-    assert found.quantity == expected.quantity
-    seen = expected.observed & expected.observed[..., :1]  # rows exist where t was heard
-    assert np.array_equal(found.observed & found.observed[..., :1], seen)
-    assert np.array_equal(np.where(seen, found.values, 0), np.where(seen, expected.values, 0))
-    if places_too:
-        assert np.array_equal(found.sites["altitude"], expected.sites["altitude"])
+def assert_same(actual: Field, expected: Field, with_altitude: bool = True) -> None:
+    order = [actual.points.names.index(name) for name in expected.points.names]
+    actual = actual.take(np.array(order))
+    assert np.array_equal(actual.times, expected.times)
+    assert actual.points == expected.points
+    assert actual.quantity == expected.quantity
+    rows = expected.observed & expected.observed[..., :1]  # rows exist where t was observed
+    assert np.array_equal(actual.observed & actual.observed[..., :1], rows)
+    assert np.array_equal(np.where(rows, actual.values, 0), np.where(rows, expected.values, 0))
+    if with_altitude:
+        assert np.array_equal(actual.sites["altitude"], expected.sites["altitude"])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -133,31 +133,31 @@ def assert_same(found: Field, expected: Field, places_too: bool = True) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 8))
 def test_every_form_gives_the_same_field(form, seed, count, frames):
     field = stations(seed, count, frames)
-    assert_same(read(form(field)), field, places_too=form is not in_points)
+    assert_same(read(form(field)), field, with_altitude=form is not in_points)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=1000)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
-def test_every_form_gives_the_same_field_thousands(form, seed, count, frames):
+def test_many_examples_of_every_form_agree(form, seed, count, frames):
     field = stations(seed, count, frames)
-    assert_same(read(form(field)), field, places_too=form is not in_points)
+    assert_same(read(form(field)), field, with_altitude=form is not in_points)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_survives_a_file(form, tmp_path):
+def test_every_form_can_be_stored_in_a_file(form, tmp_path):
     dataset = form(stations())
     dataset.to_netcdf(tmp_path / "stations.nc", engine="h5netcdf")
-    assert_same(read(tmp_path / "stations.nc"), stations(), places_too=form is not in_points)
+    assert_same(read(tmp_path / "stations.nc"), stations(), with_altitude=form is not in_points)
 
 
-def test_names_may_be_letters_numbers_or_absent():
+def test_names_may_be_characters_numbers_or_absent():
     dataset = orthogonal(stations())
     letters = np.array([list("Bern "), list("Genf "), list("Basel")], "S1")
     role = {"cf_role": "timeseries_id"}
-    spelt = dataset.assign_coords(station_name=(("station", "letter"), letters, role))
-    assert read(spelt).points.names == ("Bern", "Genf", "Basel")
+    as_characters = dataset.assign_coords(station_name=(("station", "letter"), letters, role))
+    assert read(as_characters).points.names == ("Bern", "Genf", "Basel")
     numbers = dataset.assign_coords(station_name=("station", [3.0, 7.0, 66.0], role))
     assert read(numbers).points.names == ("3", "7", "66")
     assert "station_name" not in read(numbers).sites
@@ -167,15 +167,15 @@ def test_names_may_be_letters_numbers_or_absent():
     assert read(dataset.drop_vars("station_name")).points.names == ("0", "1", "2")
 
 
-def test_nameless_places_are_told_apart_by_where_they_are():
+def test_unnamed_stations_are_distinguished_by_position():
     field = stations()
-    found = read(in_points(field).drop_vars("station_id"))
+    actual = read(in_points(field).drop_vars("station_id"))
     expected = field.points.coordinates
-    order = [int(np.flatnonzero((found.points.coordinates == c).all(1))[0]) for c in expected]
-    assert np.array_equal(found.values[:, order, 0], field.values[..., 0])
+    order = [int(np.flatnonzero((actual.points.coordinates == c).all(1))[0]) for c in expected]
+    assert np.array_equal(actual.values[:, order, 0], field.values[..., 0])
 
 
-def test_a_time_told_twice_must_agree():
+def test_repeated_observations_must_agree():
     dataset = indexed(stations())
     again = dataset.isel(obs=[*range(dataset.sizes["obs"]), 0])
     assert_same(read(again), stations())
@@ -202,18 +202,18 @@ def test_a_time_told_twice_must_agree():
         (lambda d: d.assign_coords(time=d.time.where(False)), "No observation has a time"),
     ],
 )
-def test_rows_without_an_owner_are_refused(change, message):
+def test_rows_without_a_station_or_time_are_refused(change, message):
     with pytest.raises(DataError, match=message):
         read(change(contiguous(stations())))
 
 
-def test_what_moves_is_refused():
+def test_moving_sensors_are_refused():
     dataset = in_points(stations())
     with pytest.raises(DataError, match="the sensors move"):
         read(dataset.assign_attrs(featureType="trajectory"))
-    walked = dataset.assign_coords(station_id=("obs", ["a"] * dataset.sizes["obs"]))
-    with pytest.raises(DataError, match="Station 'a' is at several places"):
-        read(walked)
+    moved = dataset.assign_coords(station_id=("obs", ["a"] * dataset.sizes["obs"]))
+    with pytest.raises(DataError, match="Station 'a' has several positions"):
+        read(moved)
 
 
 def test_rows_must_fit_in_memory(monkeypatch):

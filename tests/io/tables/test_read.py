@@ -1,4 +1,4 @@
-"""Long tables: whatever they are called, ordered or separated by, they say the same."""
+"""Long tables give the same Field whatever their names, order and separators."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from stonet.data.field import Field
 from stonet.errors import DataError
 from stonet.io.read import read
-from stonet.io.tables import dataframe as frames
+from stonet.io.tables import dataframe
 
 HOURS = pd.date_range("2019-03-30 20:00", periods=12, freq="h")
 
 
 def table(seed: int = 0, stations: int = 5) -> pd.DataFrame:
-    """Stations at random places, with gaps and with rows that are not there."""
+    """Stations at random positions, with missing values and missing rows."""
     generator = np.random.default_rng(seed)
-    places = generator.uniform(-80, 80, (stations, 3)).round(4)
+    positions = generator.uniform(-80, 80, (stations, 3)).round(4)
     rows = [
-        (f"s{number}", time.strftime("%Y-%m-%dT%H:%M:%SZ"), *places[number], *values)
+        (f"s{number}", time.strftime("%Y-%m-%dT%H:%M:%SZ"), *positions[number], *values)
         for number in range(stations)
         for time, values in zip(HOURS, generator.normal(size=(12, 2)).round(5), strict=True)
     ]
@@ -39,15 +39,15 @@ def written(frame: pd.DataFrame, path, **options):
     return path
 
 
-def assert_same(found: Field, expected: Field, names: bool = True):
-    assert np.array_equal(found.values, expected.values)
-    assert np.array_equal(found.observed, expected.observed)
-    assert np.array_equal(found.times, expected.times)
-    assert np.array_equal(found.points.coordinates, expected.points.coordinates)
-    assert found.calendar == expected.calendar
+def assert_same(actual: Field, expected: Field, names: bool = True):
+    assert np.array_equal(actual.values, expected.values)
+    assert np.array_equal(actual.observed, expected.observed)
+    assert np.array_equal(actual.times, expected.times)
+    assert np.array_equal(actual.points.coordinates, expected.points.coordinates)
+    assert actual.calendar == expected.calendar
     if names:
-        assert found.points.names == expected.points.names
-        assert found.channels == expected.channels
+        assert actual.points.names == expected.points.names
+        assert actual.channels == expected.channels
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def expected(tmp_path) -> Field:
     return read(written(table(), tmp_path / "expected.csv"))
 
 
-def test_every_cell_is_where_it_belongs(expected):
+def test_every_value_is_stored_in_its_cell(expected):
     frame = table()
     assert expected.points.names == ("s0", "s1", "s2", "s3", "s4")
     assert expected.channels == ("T", "wind")
@@ -66,20 +66,20 @@ def test_every_cell_is_where_it_belongs(expected):
         assert tuple(expected.points.coordinates[node]) == (row.lat, row.lon)
         assert expected.sites["altitude"][node] == row.alt
         for channel, value in enumerate((row.T, row.wind)):
-            seen = bool(expected.observed[time, node, channel])
-            assert seen == (not np.isnan(value))
-            if seen:
+            observed = bool(expected.observed[time, node, channel])
+            assert observed == (not np.isnan(value))
+            if observed:
                 assert expected.values[time, node, channel] == np.float32(value)
                 count += 1
-    assert count == expected.observed.sum() > 80  # and nothing else is there
+    assert count == expected.observed.sum() > 80  # and there are no other values
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_rows_and_columns_does_not_matter(tmp_path, expected, seed):
     frame = table().sample(frac=1, random_state=seed)
     columns = np.random.default_rng(seed).permutation(frame.columns)
-    found = read(written(frame[columns], tmp_path / "t.csv"), variables=("T", "wind"))
-    assert_same(found, expected)
+    field = read(written(frame[columns], tmp_path / "t.csv"), variables=("T", "wind"))
+    assert_same(field, expected)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_the_order_of_rows_and_columns_does_not_matter(tmp_path, expected, seed)
         "location,last_updated,Latitude,Longitude,alt,T,wind",
     ],
 )
-def test_aliases_say_the_same(tmp_path, expected, names):
+def test_aliases_are_recognised(tmp_path, expected, names):
     split = names.split("," if "," in names else " ")
-    found = read(written(table().set_axis(split, axis=1), tmp_path / "t.csv"))
-    assert_same(found, expected)
-    assert np.array_equal(found.sites["altitude"], expected.sites["altitude"])
+    field = read(written(table().set_axis(split, axis=1), tmp_path / "t.csv"))
+    assert_same(field, expected)
+    assert np.array_equal(field.sites["altitude"], expected.sites["altitude"])
 
 
 def waves(name: str, heights: np.ndarray) -> pd.DataFrame:
-    """Two buoys, of which a height is told at every time."""
+    """Two buoys with a height at every time."""
     hours = len(heights)
     frame = pd.DataFrame({"station": ["a", "b"] * hours, "time": HOURS[:hours].repeat(2)})
     return frame.assign(lat=[1.0, 2.0] * hours, lon=3.0, T=0.5, **{name: heights.ravel()})
@@ -109,65 +109,65 @@ def waves(name: str, heights: np.ndarray) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["height", "Elevation", "alt", "z", "height (m)"])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_height_that_changes_is_measured(name, late, monkeypatch):
-    """However late it changes; one that never does is where the station stands."""
-    monkeypatch.setattr(frames, "BLOCK", 4)
+def test_a_height_that_changes_is_a_channel(name, late, monkeypatch):
+    """However late it changes; a constant one is the altitude of the station."""
+    monkeypatch.setattr(dataframe, "BLOCK_ROWS", 4)
     heights = np.tile([7.0, 8.0], (12, 1))
     fixed = read(waves(name, heights))
     assert (fixed.channels, fixed.sites["altitude"].tolist()) == (("T",), [7, 8])
-    heights[1, 0], heights[2, 1] = np.nan, -9999  # not told then; that is no change
+    heights[1, 0], heights[2, 1] = np.nan, -9999  # missing values are not a change
     assert read(waves(name, heights)).sites["altitude"].tolist() == [7, 8]
     heights[11 if late else 0, 1] = 9.0
-    found = read(waves(name, heights))
+    field = read(waves(name, heights))
     unit = "m" if "(" in name else "1"
-    assert found.quantity == (("T", "1"), (name.partition(" ")[0], unit))
-    assert np.array_equal(found.values[..., 1][found.observed[..., 1]], heights[heights > 0])
-    assert "altitude" not in found.sites
-    assert f"'{name}' changes at a station, so it is no altitude but a channel." in found.notes
-    unasked = read(waves(name, heights), variables="T")
-    assert (unasked.channels, dict(unasked.sites)) == (("T",), {})
+    assert field.quantity == (("T", "1"), (name.partition(" ")[0], unit))
+    assert np.array_equal(field.values[..., 1][field.observed[..., 1]], heights[heights > 0])
+    assert "altitude" not in field.sites
+    assert f"'{name}' changes at a station, so it is not an altitude but a channel." in field.notes
+    without = read(waves(name, heights), variables="T")
+    assert (without.channels, dict(without.sites)) == (("T",), {})
 
 
-def test_of_several_heights_the_one_that_stays_is_the_altitude(tmp_path):
+def test_of_several_heights_the_constant_one_is_the_altitude(tmp_path):
     heights = np.arange(24.0).reshape(12, 2)
     frame = waves("elevation", heights).assign(height=5.0)  # of the sea, and of the station
-    found = read(frame)
-    assert (found.channels, found.sites["altitude"].tolist()) == (("T", "elevation"), [5, 5])
+    field = read(frame)
+    assert (field.channels, field.sites["altitude"].tolist()) == (("T", "elevation"), [5, 5])
     alone = waves("height", heights).drop(columns="T")
     assert np.array_equal(read(alone).values[..., 0], heights)
-    still = alone.assign(height=5.0)
+    constant = alone.assign(height=5.0)
     with pytest.raises(DataError, match=r"'height' never changes at a station, so it is the alt"):
-        read(still)
-    assert read(still, variables="height").channels == ("height",)
-    nameless = read(alone.drop(columns="station"))  # a place is a station
-    assert np.array_equal(nameless.values[..., 0], heights)
+        read(constant)
+    assert read(constant, variables="height").channels == ("height",)
+    unnamed = read(alone.drop(columns="station"))  # each position is a station
+    assert np.array_equal(unnamed.values[..., 0], heights)
     buoy = alone[alone.station == "a"].drop(columns=["station", "lat", "lon"])
-    found = read(written(buoy, tmp_path / "buoy_1.5_2.5.csv"))  # a file of one station
-    assert np.array_equal(found.values[:, 0, 0], heights[:, 0])
+    field = read(written(buoy, tmp_path / "buoy_1.5_2.5.csv"))  # a file of one station
+    assert np.array_equal(field.values[:, 0, 0], heights[:, 0])
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_separators_and_line_endings_say_the_same(tmp_path, expected, sep, ending):
-    found = read(written(table(), tmp_path / "t.csv", sep=sep, lineterminator=ending))
-    assert_same(found, expected)
+def test_separators_and_line_endings_do_not_matter(tmp_path, expected, sep, ending):
+    field = read(written(table(), tmp_path / "t.csv", sep=sep, lineterminator=ending))
+    assert_same(field, expected)
 
 
 @pytest.mark.parametrize("sep", [";", "\t"])
-def test_a_decimal_comma_says_the_same(tmp_path, expected, sep):
+def test_a_decimal_comma_is_recognised(tmp_path, expected, sep):
     assert_same(read(written(table(), tmp_path / "t.csv", sep=sep, decimal=",")), expected)
 
 
 @pytest.mark.parametrize(
     ("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
 )
-def test_packed_tables_say_the_same(tmp_path, expected, suffix, pack):
+def test_compressed_tables_are_read(tmp_path, expected, suffix, pack):
     packed = tmp_path / f"t.csv{suffix}"
     packed.write_bytes(pack((tmp_path / "expected.csv").read_bytes()))
     assert_same(read(packed), expected)
 
 
-def test_zstandard_says_the_same(tmp_path, expected):
+def test_zstandard_is_read(tmp_path, expected):
     arrow = pytest.importorskip("pyarrow")
     data = (tmp_path / "expected.csv").read_bytes()
     (tmp_path / "t.csv.zst").write_bytes(arrow.compress(data, codec="zstd", asbytes=True))
@@ -183,9 +183,9 @@ def test_quotes_comments_blank_lines_and_a_bom_change_nothing(tmp_path, expected
 
 
 def test_without_names_each_position_is_a_station(tmp_path, expected):
-    found = read(written(table().drop(columns="station"), tmp_path / "t.csv"))
+    field = read(written(table().drop(columns="station"), tmp_path / "t.csv"))
     order = np.lexsort(expected.points.coordinates.T[::-1])
-    assert_same(found, expected.take(order), names=False)
+    assert_same(field, expected.take(order), names=False)
 
 
 def test_names_keep_their_zeros_and_numbers_their_order(tmp_path):
@@ -198,53 +198,53 @@ def test_names_keep_their_zeros_and_numbers_their_order(tmp_path):
     assert read(tmp_path / "t.csv").points.names == ("007", "9", "10")
 
 
-def test_units_are_parsed_off_where_names_stay_apart(tmp_path):
+def test_units_are_split_off_if_names_stay_unique(tmp_path):
     (tmp_path / "t.csv").write_text(
         "site,time,lat,lon,Power(MW),temp [degC],T (min),T (max)\na,2019-01-01,1,2,3,4,5,6\n"
     )
-    found = read(tmp_path / "t.csv")
-    assert found.quantity == (
+    field = read(tmp_path / "t.csv")
+    assert field.quantity == (
         ("Power", "MW"), ("temp", "degC"), ("T (min)", "1"), ("T (max)", "1"),
     )  # fmt: skip
 
 
-def test_y_is_a_value_unless_x_is_there(tmp_path):
-    (tmp_path / "places.csv").write_text("name,lat,lon\na,1,2\nb,3,4\n")
+def test_y_is_a_value_unless_there_is_an_x(tmp_path):
+    (tmp_path / "stations.csv").write_text("name,lat,lon\na,1,2\nb,3,4\n")
     frame = pd.DataFrame({"unique_id": ["a", "b"], "ds": "2020-01-01", "y": [5.0, 6.0]})
-    found = read(frame, stations=str(tmp_path / "places.csv"))
-    assert (found.channels, found.points.kind) == (("y",), "sphere")
-    assert found.values.ravel().tolist() == [5, 6]
+    field = read(frame, stations=str(tmp_path / "stations.csv"))
+    assert (field.channels, field.points.kind) == (("y",), "sphere")
+    assert field.values.ravel().tolist() == [5, 6]
     plane = read(frame.assign(x=[0.0, 1.0], u=[7.0, 8.0]))
     assert (plane.channels, plane.points.kind) == (("u",), "plane")
     assert plane.points.coordinates.tolist() == [[0, 5], [1, 6]]
 
 
-def test_switches_and_marks_of_missing_values(tmp_path):
+def test_booleans_and_marks_of_missing_values(tmp_path):
     marks = ["1.5", "", "NA", "-", "--", "M", "null", "nan", "NaN", "-9999", "2e1"]
     rows = [f"a,2019-01-{i + 1:02d},1,2,{mark},{i % 2 == 0}" for i, mark in enumerate(marks)]
     (tmp_path / "t.csv").write_text("station,time,lat,lon,v,on\n" + "\n".join(rows))
-    found = read(tmp_path / "t.csv")
-    assert found.observed[:, 0, 0].tolist() == [True, *[False] * 9, True]
-    assert found.values[[0, 10], 0, 0].tolist() == [1.5, 20]
-    assert found.values[:, 0, 1].tolist() == [float(i % 2 == 0) for i in range(11)]
+    field = read(tmp_path / "t.csv")
+    assert field.observed[:, 0, 0].tolist() == [True, *[False] * 9, True]
+    assert field.values[[0, 10], 0, 0].tolist() == [1.5, 20]
+    assert field.values[:, 0, 1].tolist() == [float(i % 2 == 0) for i in range(11)]
 
 
-def test_text_is_a_label_or_an_error(tmp_path):
+def test_a_text_column_is_left_out_but_text_among_numbers_is_an_error(tmp_path):
     frame = table().assign(sky="clear").reset_index(drop=True)
-    found = read(written(frame, tmp_path / "t.csv"))
-    assert found.channels == ("T", "wind")
-    assert any("'sky'" in note for note in found.notes)
+    field = read(written(frame, tmp_path / "t.csv"))
+    assert field.channels == ("T", "wind")
+    assert any("'sky'" in note for note in field.notes)
     frame["wind"] = frame["wind"].astype(object)
     frame.loc[17, "wind"] = "calm"
     with pytest.raises(DataError, match=r"column 'wind' has 'calm' in line 19; expected a number"):
         read(written(frame, tmp_path / "t.csv"))
-    assert read(tmp_path / "t.csv", variables="T").channels == ("T",)  # nobody asked for wind
+    assert read(tmp_path / "t.csv", variables="T").channels == ("T",)  # wind is not requested
     with pytest.raises(DataError, match=r"column 'sky' has 'clear' in line 2"):
         read(tmp_path / "t.csv", variables="sky")
 
 
 @pytest.mark.parametrize(("duplicates", "result"), [("mean", 3.0), ("first", 1.0), ("last", 5.0)])
-def test_a_cell_given_twice(tmp_path, duplicates, result):
+def test_a_value_given_twice_is_resolved_or_refused(tmp_path, duplicates, result):
     head = "station,time,lat,lon,v\na,2019-01-01,1,2,1\na,2019-01-02,1,2,7\n"
     (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1,2,7\n")
     merged = read(tmp_path / "t.csv")
@@ -256,7 +256,7 @@ def test_a_cell_given_twice(tmp_path, duplicates, result):
     assert read(tmp_path / "t.csv", duplicates=duplicates).values[0, 0, 0] == result
 
 
-def test_a_station_stays_where_it_is(tmp_path):
+def test_a_station_must_have_one_position(tmp_path):
     head = "station,time,lat,lon,v\na,2019-01-01,1,2,3\n"
     (tmp_path / "t.csv").write_text(head + "a,2019-01-02,1.00005,2,3\n")
     assert read(tmp_path / "t.csv").points.coordinates.tolist() == [[1, 2]]
@@ -277,14 +277,14 @@ def test_a_station_stays_where_it_is(tmp_path):
         unique_by=lambda row: row[:2],
     ).filter(lambda rows: any(value is not None for *_, value in rows))
 )
-def test_random_tables_come_back(rows):
+def test_random_tables_keep_every_value(rows):
     frame = pd.DataFrame(rows, columns=["station", "hour", "v"])
     frame["time"] = pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(frame.hour, unit="h")
     frame["lat"] = frame.station.map({"a": 0.0, "b": 10.0, "c": -20.5, "d": 30.25})
-    found = read(frame.assign(lon=5.0).drop(columns="hour"))
+    field = read(frame.assign(lon=5.0).drop(columns="hour"))
     cells = {
-        (found.points.names[n], int(found.times[t] - found.times[0])): found.values[t, n, 0]
-        for t, n, _ in np.argwhere(found.observed)
+        (field.points.names[n], int(field.times[t] - field.times[0])): field.values[t, n, 0]
+        for t, n, _ in np.argwhere(field.observed)
     }
     start = frame.time.min()
     assert cells == {
@@ -295,13 +295,13 @@ def test_random_tables_come_back(rows):
 
 
 def test_noaa_stations(data):
-    found = read(data("noaa-daily"))
-    assert found.values.shape == (1461, 137, 4)
-    assert found.channels == ("Tmax", "Tmin", "TDP", "Precip")
-    assert np.array_equal(np.diff(found.times), np.full(1460, 86_400 * 10**9))
-    assert np.datetime64(int(found.times[0]), "ns") == np.datetime64("1990-01-01")
+    field = read(data("noaa-daily"))
+    assert field.values.shape == (1461, 137, 4)
+    assert field.channels == ("Tmax", "Tmin", "TDP", "Precip")
+    assert np.array_equal(np.diff(field.times), np.full(1460, 86_400 * 10**9))
+    assert np.datetime64(int(field.times[0]), "ns") == np.datetime64("1990-01-01")
     rows = 196_350  # 98 % of stations times days
-    missing = 1 - found.observed.sum((0, 1)) / rows
+    missing = 1 - field.observed.sum((0, 1)) / rows
     np.testing.assert_allclose(missing, [0.0005, 0.0060, 0.2626, 0.0161], atol=1e-4)
-    both = found.observed[..., :2].all(-1)
-    assert (found.values[..., 0] >= found.values[..., 1])[both].mean() > 0.999  # Tmax >= Tmin
+    both = field.observed[..., :2].all(-1)
+    assert (field.values[..., 0] >= field.values[..., 1])[both].mean() > 0.999  # Tmax >= Tmin

@@ -1,4 +1,4 @@
-"""Times in tables: every way of writing the same moment, and never a silent shift."""
+"""Times in tables: every notation of the same time, and no shift without notice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = 3600 * 10**9
 
 
 def times_of(texts, column="time", **options) -> list[str]:
-    """What a table with these times (one station) is read as."""
+    """The times of a table of one station, as they are read."""
     columns = texts if isinstance(texts, dict) else {column: list(texts)}
     plane = options.pop("plane", False)
     place = {"x": 1.0, "y": 2.0} if plane else {"lat": 1.0, "lon": 2.0}
@@ -30,7 +30,7 @@ def times_of(texts, column="time", **options) -> list[str]:
     return [str(np.datetime64(int(t), "ns").astype("M8[s]")) for t in field.times[order]]
 
 
-MOMENTS = ["2019-03-14T22:00:00", "2019-03-15T00:00:00", "2019-03-15T13:30:00"]
+TIMES = ["2019-03-14T22:00:00", "2019-03-15T00:00:00", "2019-03-15T13:30:00"]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ MOMENTS = ["2019-03-14T22:00:00", "2019-03-15T00:00:00", "2019-03-15T13:30:00"]
         [1552600800, 1552608000, 1552656600],
         [1552600800000, 1552608000000, 1552656600000],
         ["1552600800.0", "1552608000.0", "1552656600.0"],
-        pd.to_datetime(MOMENTS),
-        pd.to_datetime(MOMENTS).tz_localize("UTC").tz_convert("Asia/Kolkata"),
-        [pd.Timestamp(m).to_pydatetime().replace(tzinfo=UTC) for m in MOMENTS],
+        pd.to_datetime(TIMES),
+        pd.to_datetime(TIMES).tz_localize("UTC").tz_convert("Asia/Kolkata"),
+        [pd.Timestamp(m).to_pydatetime().replace(tzinfo=UTC) for m in TIMES],
     ],
     ids=lambda texts: str(texts[0]),
 )
-def test_the_same_moments(texts):
-    assert times_of(texts) == MOMENTS
+def test_notations_of_the_same_times_agree(texts):
+    assert times_of(texts) == TIMES
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_the_same_moments(texts):
     ],
     ids=lambda columns: "-".join(columns),
 )  # fmt: skip
-def test_the_same_moments_in_several_columns(columns):
-    assert times_of(columns) == MOMENTS
+def test_times_in_several_columns_are_combined(columns):
+    assert times_of(columns) == TIMES
 
 
 def test_days_months_and_years_start_in_utc():
     days = ["2019-03-14T00:00:00", "2019-03-15T00:00:00"]
-    for zone in (None, "Asia/Tokyo"):  # a day's name is no moment: no zone shifts it
+    for zone in (None, "Asia/Tokyo"):  # a date has no time of day that a zone could shift
         assert times_of(["2019-03-14", "2019-03-15"], timezone=zone) == days
         assert times_of([20190314, 20190315], timezone=zone) == days
     assert times_of(["2019-03", "2019-04"]) == ["2019-03-01T00:00:00", "2019-04-01T00:00:00"]
@@ -91,14 +91,14 @@ def test_days_months_and_years_start_in_utc():
     assert times_of([2019031400, 2019031422])[1] == "2019-03-14T22:00:00"
 
 
-def test_times_without_a_zone_are_taken_as_utc_and_it_is_said():
+def test_times_without_a_zone_are_read_as_utc_with_a_note():
     frame = pd.DataFrame({"time": ["2019-03-14 22:00"], "lat": 1.0, "lon": 2.0, "v": 1.0})
-    assert "taken as UTC" in str(read(frame).notes)
+    assert "read as UTC" in str(read(frame).notes)
     assert not read(frame, timezone="UTC").notes
     assert not read(frame.rename(columns={"time": "time (UTC)"})).notes
     assert not read(frame.rename(columns={"time": "datetime_utc"})).notes
     aware = frame.assign(time="2019-03-14 22:00+01:00")
-    assert read(aware, timezone="Asia/Tokyo").times == read(aware).times  # the text knows better
+    assert read(aware, timezone="Asia/Tokyo").times == read(aware).times  # has its offset
     local = read(frame, timezone="Asia/Tokyo").times
     assert (
         read(frame).times - local
@@ -112,7 +112,7 @@ def test_elapsed_seconds_have_no_calendar():
     assert plane == ["1970-01-01T00:00:00", "1970-01-01T00:00:00", "1970-01-01T02:00:00"]
     hours = times_of([0, 1, 24], "time (h)")
     assert hours[1:] == ["1970-01-01T01:00:00", "1970-01-02T00:00:00"]
-    with pytest.raises(DataError, match=r"'time' holds plain numbers \(0, \.\.\.\)"):
+    with pytest.raises(DataError, match=r"'time' holds bare numbers \(0, \.\.\.\)"):
         times_of([0, 1, 2])
 
 
@@ -121,24 +121,24 @@ def test_elapsed_seconds_have_no_calendar():
     [
         (["03/04/2019", "05/04/2019"], "may have the month or the day first"),
         (["03/14/2019", "14/03/2019"], "dates with the month first .*14/2019.* the day first"),
-        (["2019-03-14", "soon"], "'soon' in row 1 is no time; expected e.g. 2019-03-15T06:00Z"),
-        (["2019-02-29T00:00"], "'2019-02-29T00:00' in row 0 is no time"),
-        (["2019-03-14T25:00"], "no time"),
-        (["0001-01-01T00:00"], "no time"),
-        (["14.13.2019"], "no time"),
-        (["12:30", "12:40"], "no time"),
+        (["2019-03-14", "soon"], "'soon' in row 1 is not a time; expected e.g. 2019-03-15T06:00Z"),
+        (["2019-02-29T00:00"], "'2019-02-29T00:00' in row 0 is not a time"),
+        (["2019-03-14T25:00"], "not a time"),
+        (["0001-01-01T00:00"], "not a time"),
+        (["14.13.2019"], "not a time"),
+        (["12:30", "12:40"], "not a time"),
         (["2019-03-14", None], "row 1 has no time"),
     ],
 )
-def test_what_is_no_time_is_refused_with_its_row(texts, message):
+def test_invalid_times_are_refused_with_their_row(texts, message):
     with pytest.raises(DataError, match=message):
         times_of(texts)
 
 
 def test_an_impossible_date_in_parts_is_refused():
-    with pytest.raises(DataError, match="year 2019, month 2, day 29 in row 1 is no time"):
+    with pytest.raises(DataError, match="year 2019, month 2, day 29 in row 1 is not a time"):
         times_of({"year": [2019, 2019], "month": [2, 2], "day": [28, 29]})
-    with pytest.raises(DataError, match="Time '25:00' in row 0 is no time"):
+    with pytest.raises(DataError, match="Time '25:00' in row 0 is not a time"):
         times_of({"Date": ["2019-03-14"], "Time": ["25:00"]})
 
 
@@ -160,17 +160,17 @@ def test_an_unknown_zone_is_refused():
         unique_by=lambda pair: pair[0].replace(microsecond=0),
     )
 )
-def test_offsets_are_taken_off_exactly(pairs):
-    pairs = sorted((moment.replace(microsecond=0), minutes) for moment, minutes in pairs)
+def test_offsets_are_subtracted_exactly(pairs):
+    pairs = sorted((time.replace(microsecond=0), minutes) for time, minutes in pairs)
     texts = []
-    for moment, minutes in pairs:
+    for time, minutes in pairs:
         sign, size = "-" if minutes < 0 else "+", abs(minutes)
-        local = moment + timedelta(minutes=minutes)
+        local = time + timedelta(minutes=minutes)
         texts.append(f"{local.isoformat()}{sign}{size // 60:02d}:{size % 60:02d}")
-    assert times_of(texts) == [moment.isoformat() for moment, _ in pairs]
+    assert times_of(texts) == [time.isoformat() for time, _ in pairs]
 
 
-# the clock is changed
+# Daylight saving time
 
 
 ZONES = (
@@ -179,26 +179,26 @@ ZONES = (
 
 
 def transitions(zone: ZoneInfo) -> list[tuple[datetime, int]]:
-    """Moments (UTC) from 2018 to 2022 at which the offset changes, and by how many minutes."""
-    found = []
+    """Times (UTC) from 2018 to 2022 at which the offset changes, and by how many minutes."""
+    changes = []
     hour = datetime(2018, 1, 1, tzinfo=UTC)
     offset = hour.astimezone(zone).utcoffset()
     while hour.year < 2023:
         hour += timedelta(hours=1)
         now = hour.astimezone(zone).utcoffset()
         if now != offset:
-            found.append((hour, int((now - offset).total_seconds()) // 60))
+            changes.append((hour, int((now - offset).total_seconds()) // 60))
             offset = now
-    return found
+    return changes
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_no_silent_shift_when_the_clock_is_changed(name):
+def test_local_hours_that_occur_twice_or_never_are_refused(name):
     zone = ZoneInfo(name)
     changes = transitions(zone)
     assert len(changes) == 10  # two each year
-    for moment, minutes in changes:
-        utc = [moment + timedelta(minutes=15 * i) for i in range(-96, 97)]
+    for time, minutes in changes:
+        utc = [time + timedelta(minutes=15 * i) for i in range(-96, 97)]
         local = [t.astimezone(zone).replace(tzinfo=None) for t in utc]
         once = [i for i, wall in enumerate(local) if local.count(wall) == 1]
         texts = [local[i].isoformat(" ") for i in once]
@@ -219,7 +219,7 @@ def test_no_silent_shift_when_the_clock_is_changed(name):
                 times_of([*texts[:3], wall.isoformat(" "), *texts[3:]], timezone=name)
 
 
-def test_the_other_order_of_month_and_day_may_fall_into_a_gap():
+def test_only_the_order_of_month_and_day_that_fits_must_exist_in_the_zone():
     texts = ["03/10/2019 02:30", "13/10/2019 02:30"]  # as March 10, New York has no 02:30
-    found = times_of(texts, timezone="America/New_York")
-    assert found == ["2019-10-03T06:30:00", "2019-10-13T06:30:00"]
+    times = times_of(texts, timezone="America/New_York")
+    assert times == ["2019-10-03T06:30:00", "2019-10-13T06:30:00"]

@@ -1,4 +1,4 @@
-"""Zarr stores of both versions: what they hold comes out, and what means harm is refused."""
+"""Zarr stores of both versions are read; malicious and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -46,23 +46,25 @@ def grid() -> xr.Dataset:
     return xr.Dataset({"u": (("time", "lat", "lon"), values, {"units": "K"})}, coords)
 
 
-def put(dataset: xr.Dataset, path, version: int = 2, consolidated: bool = True, **encoding) -> None:
+def write_store(
+    dataset: xr.Dataset, path, version: int = 2, consolidated: bool = True, **encoding
+) -> None:
     options = {"u": encoding} if encoding else None
     dataset.to_zarr(path, zarr_format=version, consolidated=consolidated, encoding=options)
 
 
 @pytest.mark.parametrize("forecast", [True, False])
-def test_our_own_stores_come_back(tmp_path, forecast):
+def test_written_stores_are_read_back(tmp_path, forecast):
     expected = field()
     if forecast:
         expected = replace(expected, reference_time=int(expected.times[0]) - 3600 * 10**9)
     write(expected, tmp_path / "own.zarr")
-    found = read(tmp_path / "own.zarr")
+    actual = read(tmp_path / "own.zarr")
     for name in ("values", "mask", "times"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-    assert (found.points, found.quantity) == (expected.points, expected.quantity)
-    assert found.reference_time == expected.reference_time
-    assert np.array_equal(found.sites["altitude"], expected.sites["altitude"])
+        assert np.array_equal(getattr(actual, name), getattr(expected, name))
+    assert (actual.points, actual.quantity) == (expected.points, expected.quantity)
+    assert actual.reference_time == expected.reference_time
+    assert np.array_equal(actual.sites["altitude"], expected.sites["altitude"])
 
 
 @pytest.mark.filterwarnings("ignore")  # zarr's own, on writing
@@ -76,30 +78,30 @@ def test_our_own_stores_come_back(tmp_path, forecast):
         (2, {"chunks": (2, 2, 3), "dtype": "int16", "scale_factor": 2**-12, "_FillValue": -1}),
     ],
 )
-def test_every_version_says_the_same(tmp_path, version, consolidated, encoding):
-    put(grid(), tmp_path / "data.zarr", version, consolidated, **encoding)
-    found, expected = read(tmp_path / "data.zarr"), read(grid())
-    assert np.allclose(found.values, expected.values, atol=2**-12 if "dtype" in encoding else 0)
-    assert np.array_equal(found.times, expected.times)
-    assert found.points == expected.points
+def test_versions_and_encodings_agree(tmp_path, version, consolidated, encoding):
+    write_store(grid(), tmp_path / "data.zarr", version, consolidated, **encoding)
+    actual, expected = read(tmp_path / "data.zarr"), read(grid())
+    assert np.allclose(actual.values, expected.values, atol=2**-12 if "dtype" in encoding else 0)
+    assert np.array_equal(actual.times, expected.times)
+    assert actual.points == expected.points
     part = read(tmp_path / "data.zarr", bbox=(-70, 40, 70, 60), start="2024-01-01T02")
     assert len(part.times) == 3
     assert {lon for _, _, lon in part.points} == {0.0, 60.0, 300.0}
 
 
-def test_a_store_is_known_by_what_it_holds(tmp_path):
-    put(grid(), tmp_path / "no_suffix")
+def test_a_store_is_recognised_by_its_content(tmp_path):
+    write_store(grid(), tmp_path / "no_suffix")
     assert read(tmp_path / "no_suffix").points == read(grid()).points
     (tmp_path / "file.zarr").write_text("")
-    with pytest.raises(DataError, match=r"file.zarr' is no folder"):
+    with pytest.raises(DataError, match=r"file.zarr' is not a folder"):
         read(tmp_path / "file.zarr")
     (tmp_path / "empty.zarr").mkdir()
-    with pytest.raises(DataError, match=r"empty.zarr' has none of .*no Zarr store"):
+    with pytest.raises(DataError, match=r"empty.zarr' has none of .*not a Zarr store"):
         read(tmp_path / "empty.zarr")
 
 
-def test_without_the_library_the_way_to_it_is_told(tmp_path):
-    put(grid(), tmp_path / "data.zarr")
+def test_a_missing_library_is_named(tmp_path):
+    write_store(grid(), tmp_path / "data.zarr")
     code = (
         "import sys; sys.modules['zarr'] = None\n"
         "from stonet.io.read import read\n"
@@ -110,19 +112,19 @@ def test_without_the_library_the_way_to_it_is_told(tmp_path):
     assert "pip install 'stonet[io]'" in done.stderr
 
 
-# Stores that mean harm
+# Malicious stores
 
 
-def change(path, **described) -> None:
-    """Other words in the description of u, wherever they stand."""
+def change(path, **metadata) -> None:
+    """Change the metadata of u, also where they are consolidated."""
     for name, steps in ((".zmetadata", ("metadata", "u/.zarray")), ("u/.zarray", ())):
         if not (path / name).exists():
             continue
-        whole = part = json.loads((path / name).read_text())
+        document = part = json.loads((path / name).read_text())
         for step in steps:
             part = part[step]
-        part |= described
-        (path / name).write_text(json.dumps(whole))
+        part |= metadata
+        (path / name).write_text(json.dumps(document))
 
 
 def link_a_chunk(path) -> None:
@@ -143,7 +145,7 @@ def block_with_a_pipe(path) -> None:
 
 EXPLOITS = {
     "pickle": lambda p: change(p, filters=[{"id": "pickle", "protocol": 5}]),
-    "pickle behind texts": lambda p: change(
+    "pickle behind strings": lambda p: change(
         p, dtype="|O", filters=[{"id": "vlen-utf8"}, {"id": "pickle"}]
     ),
     "json2": lambda p: change(p, filters=[{"id": "json2"}]),
@@ -154,7 +156,7 @@ EXPLOITS = {
     "an endless axis": lambda p: change(p, shape=[2**62, 4, 6]),
     "a giant chunk": lambda p: change(p, chunks=[10**6, 10**3, 10**3]),
     "negative chunks": lambda p: change(p, chunks=[-1, 4, 6]),
-    "words for a shape": lambda p: change(p, shape=["a", 4, 6]),
+    "text for a shape": lambda p: change(p, shape=["a", 4, 6]),
     "a link out of the store": link_a_chunk,
     "a linked folder": link_the_array,
     "a pipe": block_with_a_pipe,
@@ -167,8 +169,8 @@ EXPLOITS = {
 
 
 @pytest.mark.parametrize("name", EXPLOITS)
-def test_stores_that_mean_harm_are_refused(tmp_path, name):
-    put(grid(), tmp_path / "bad.zarr", consolidated=name != "no JSON", chunks=(5, 4, 6))
+def test_malicious_stores_are_refused(tmp_path, name):
+    write_store(grid(), tmp_path / "bad.zarr", consolidated=name != "no JSON", chunks=(5, 4, 6))
     read(tmp_path / "bad.zarr")
     EXPLOITS[name](tmp_path / "bad.zarr")
     begin = time.monotonic()
@@ -179,19 +181,19 @@ def test_stores_that_mean_harm_are_refused(tmp_path, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_third_version_is_checked_to_its_inmost_codec(tmp_path):
-    put(grid(), tmp_path / "v3.zarr", 3, chunks=(1, 2, 3), shards=(5, 4, 6))
+def test_nested_codecs_of_version_3_are_checked(tmp_path):
+    write_store(grid(), tmp_path / "v3.zarr", 3, chunks=(1, 2, 3), shards=(5, 4, 6))
     file = tmp_path / "v3.zarr" / "u" / "zarr.json"
     for where in ("codecs", "index_codecs"):
-        described = json.loads(file.read_text())
-        described["codecs"][0]["configuration"][where].append({"name": "evil"})
-        file.write_text(json.dumps(described))
-        with pytest.raises(DataError, match=r"'u' is encoded with 'evil', which is not read"):
+        metadata = json.loads(file.read_text())
+        metadata["codecs"][0]["configuration"][where].append({"name": "evil"})
+        file.write_text(json.dumps(metadata))
+        with pytest.raises(DataError, match=r"'u' is encoded with 'evil', which is not supported"):
             zarr_safety.check_store(tmp_path / "v3.zarr")
 
 
-def test_links_within_a_store_are_fine(tmp_path):
-    put(grid(), tmp_path / "data.zarr", chunks=(5, 4, 6))
+def test_links_within_a_store_are_followed(tmp_path):
+    write_store(grid(), tmp_path / "data.zarr", chunks=(5, 4, 6))
     chunk = tmp_path / "data.zarr" / "u" / "0.0.0"
     chunk.rename(chunk.with_name("real"))
     chunk.symlink_to("real")
@@ -199,7 +201,7 @@ def test_links_within_a_store_are_fine(tmp_path):
     assert np.array_equal(read(tmp_path / "link.zarr").values, read(grid()).values)
 
 
-def test_addresses_are_no_stores():
+def test_addresses_are_not_opened():
     for address in (
         "https://example.org/a.zarr",
         "simplecache::s3://b/a.zarr",
@@ -209,8 +211,8 @@ def test_addresses_are_no_stores():
             read(address)
 
 
-def test_a_small_budget_is_named(tmp_path, monkeypatch):
-    put(grid(), tmp_path / "data.zarr", chunks=(5, 4, 6))
+def test_a_chunk_beyond_the_memory_budget_is_refused(tmp_path, monkeypatch):
+    write_store(grid(), tmp_path / "data.zarr", chunks=(5, 4, 6))
     monkeypatch.setenv("STONET_MEMORY", "200")
     with pytest.raises(ResourceError, match=r"a chunk of variable 'u' would take 480 bytes"):
         read(tmp_path / "data.zarr")

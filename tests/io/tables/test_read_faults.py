@@ -1,4 +1,4 @@
-"""Bad tables: a DataError that names the file and the place in it; never a crash, never a bomb."""
+"""Invalid tables give an error that names the file and the line, within bounded memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = "a,2019-01-01,1,2,3\n"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no CSV table: it is empty"),
+        (b"", "is not a CSV table: it is empty"),
         (b"\n\n# only a remark\n", "is empty"),
         (HEAD.encode(), "has a header and no rows"),
         (b"just words\nand more\n", "has a single field"),
@@ -29,9 +29,9 @@ ROW = "a,2019-01-01,1,2,3\n"
         ((HEAD + ROW + "b,2019-01-01,1,2\n").encode(), "line 3 has 4 fields and the header 5"),
         ((HEAD + ROW + "b,2019-01-01,1,2,3,4\n").encode(), "line 3 has 6 fields"),
         ((HEAD + ROW + 'b"x,2019-01-01,1,2,3\n').encode(), "a quotation mark is opened"),
-        ((HEAD + ROW).encode() + b"b,2019\0-01-01,1,2,3\n", "bytes that are no text"),
-        (bytes(range(256)) * 20, "bytes that are no text"),
-        (np.random.default_rng(0).bytes(5000), "is no CSV table"),
+        ((HEAD + ROW).encode() + b"b,2019\0-01-01,1,2,3\n", "bytes that are not text"),
+        (bytes(range(256)) * 20, "bytes that are not text"),
+        (np.random.default_rng(0).bytes(5000), "is not a CSV table"),
         ((HEAD + ROW).encode("utf-16"), "is UTF-16"),
         ((HEAD + ROW).replace("\n", "\r").encode(), "end in CR only"),
         (b"PK\x03\x04" + bytes(100), "is a ZIP archive"),
@@ -41,21 +41,21 @@ ROW = "a,2019-01-01,1,2,3\n"
         (HEAD.replace(",v", ",").encode() + ROW.encode(), "has no column of values"),
         ((HEAD + "a,,1,2,3\n" + ROW).encode(), "line 2 has no time"),
         ((HEAD + ",2019-01-01,1,2,3\n").encode(), "line 2 has no station"),
-        ((HEAD + "a,2019-01-01,,,3\n").encode(), "has no positions .* where 'a' are"),
+        ((HEAD + "a,2019-01-01,,,3\n").encode(), "has no positions .* no table lists 'a'"),
         ((HEAD + "a,2019-01-01,north,2,3\n").encode(), r"'lat' has 'north' in row 2"),
         ((HEAD + "a,2019-01-01,91,2,3\n").encode(), "latitude must be in"),
         ((HEAD + "a,2019-01-01,1,2,1e99\n").encode(), "infinite or too large"),
-        ((HEAD + "a,2019-01-01,1,2,\n").encode(), "no numbers to forecast"),
-        (b"station;time;lat;lon;v\na;2019-01-01;1.5;2;1.234,5\n", "no numbers|'1.234,5'"),
+        ((HEAD + "a,2019-01-01,1,2,\n").encode(), "no values to forecast"),
+        (b"station;time;lat;lon;v\na;2019-01-01;1.5;2;1.234,5\n", "no values|'1.234,5'"),
     ],
 )
-def test_wrong_files_are_refused_with_the_path(tmp_path, content, message):
+def test_invalid_files_are_refused_by_name(tmp_path, content, message):
     (tmp_path / "bad.csv").write_bytes(content)
     with pytest.raises(DataError, match=rf"bad.csv'.*({message})"):
         read(tmp_path / "bad.csv")
 
 
-def test_messages_stay_short_whatever_the_names(tmp_path):
+def test_messages_are_short_even_with_long_names(tmp_path):
     names = ",".join(f"{'n' * 500}{number}" for number in range(1000))
     (tmp_path / "bad.csv").write_text(names + "\n" + ",".join("1" * 1000) + "\n")
     with pytest.raises(DataError) as caught:
@@ -69,7 +69,7 @@ def test_messages_stay_short_whatever_the_names(tmp_path):
      (ROW.encode(), "1M")],
 )  # fmt: skip
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_bombs_are_bounded(tmp_path, monkeypatch, pack, line, memory):
+def test_decompression_bombs_are_refused(tmp_path, monkeypatch, pack, line, memory):
     monkeypatch.setenv("STONET_MEMORY", memory)
     monkeypatch.setenv("STONET_CACHE", str(tmp_path))
     count = 18 * 2**20 // len(line)
@@ -95,13 +95,13 @@ def parquet(tmp_path, rows: int = 200):
     return frame.drop(columns="flags")
 
 
-def test_parquet_says_the_same_as_the_frame(tmp_path):
+def test_a_parquet_file_equals_its_dataframe(tmp_path):
     frame = parquet(tmp_path)
     expected = read(frame)
-    found = read(tmp_path / "t.parquet")
-    assert np.array_equal(found.values, expected.values)
-    assert np.array_equal(found.times, expected.times)
-    assert found.points == expected.points
+    field = read(tmp_path / "t.parquet")
+    assert np.array_equal(field.values, expected.values)
+    assert np.array_equal(field.times, expected.times)
+    assert field.points == expected.points
     for index in (["station", "time"], ["time"]):
         frame.set_index(index).to_parquet(tmp_path / "i.parquet")
         assert np.array_equal(read(tmp_path / "i.parquet").values, expected.values)
@@ -111,30 +111,30 @@ def test_parquet_says_the_same_as_the_frame(tmp_path):
     assert np.array_equal(read(tmp_path / "c.parquet").values, expected.values)
 
 
-def test_parquet_is_measured_before_it_is_read(tmp_path, monkeypatch):
+def test_the_size_of_a_parquet_file_is_checked_first(tmp_path, monkeypatch):
     parquet(tmp_path, rows=20_000)
     monkeypatch.setenv("STONET_MEMORY", "100k")
     with pytest.raises(ResourceError, match=r"t.parquet': (a row group unpacks to|its rows take)"):
         read(tmp_path / "t.parquet")
 
 
-def test_without_pyarrow_the_user_is_told(tmp_path, monkeypatch):
+def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
     parquet(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"needs pyarrow: pip install 'stonet\[io\]'"):
         read(tmp_path / "t.parquet")
 
 
-def mutated(whole: bytes, generator: np.random.Generator) -> bytes:
-    """The bytes with a few changed, put in or left out."""
-    changed = bytearray(whole)
+def mutated(original: bytes, generator: np.random.Generator) -> bytes:
+    """The bytes with some changed, inserted or deleted."""
+    changed = bytearray(original)
     how = generator.integers(4)
     for _ in range(int(generator.integers(1, 4))):
         at = int(generator.integers(len(changed)))
         match how:
             case 0:
                 changed[at] = int(generator.integers(256))
-            case 1:  # what tables are made of, so that it gets further in
+            case 1:  # characters of tables, so that parsing gets further
                 changed[at] = int(generator.choice(list(b'0123456789.-+,;:TZ"\n #eE')))
             case 2:
                 changed[at:at] = generator.bytes(int(generator.integers(1, 20)))
@@ -144,23 +144,23 @@ def mutated(whole: bytes, generator: np.random.Generator) -> bytes:
 
 
 def survive(tmp_path, suffix: str, rounds: int, seed: int) -> int:
-    """Read so many damaged files; how many still gave a Field."""
+    """Read damaged files; returns how many still gave a Field."""
     generator = np.random.default_rng(seed)
     frame = parquet(tmp_path)
     if suffix == ".csv":
         frame.assign(label="x,y é").to_csv(tmp_path / "t.csv", index=False)
-    whole = (tmp_path / f"t{suffix}").read_bytes()
+    original = (tmp_path / f"t{suffix}").read_bytes()
     good = 0
     for _ in range(rounds):
-        (tmp_path / f"m{suffix}").write_bytes(mutated(whole, generator))
+        (tmp_path / f"m{suffix}").write_bytes(mutated(original, generator))
         try:
-            found = read(tmp_path / f"m{suffix}")
+            field = read(tmp_path / f"m{suffix}")
         except StonetError as error:
             assert f"m{suffix}" in str(error)
             assert "Type-check" not in str(error)
             continue
-        assert isinstance(found, Field)
-        assert np.isfinite(found.values).all()
+        assert isinstance(field, Field)
+        assert np.isfinite(field.values).all()
         good += 1
     return good
 
@@ -168,10 +168,10 @@ def survive(tmp_path, suffix: str, rounds: int, seed: int) -> int:
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_damaged_tables_are_refused_or_read(tmp_path, suffix):
     good = survive(tmp_path, suffix, rounds=100, seed=0)
-    assert 0 < good < 100  # the damage is neither harmless nor always deadly
+    assert 0 < good < 100  # the damage neither never nor always makes a file unreadable
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_thousands_of_damaged_tables(tmp_path, suffix):
+def test_many_damaged_tables_are_refused_or_read(tmp_path, suffix):
     assert 0 < survive(tmp_path, suffix, rounds=4000, seed=1) < 4000

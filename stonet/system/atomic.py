@@ -1,0 +1,113 @@
+"""Atomic replacement of files and folders, and an advisory lock between processes.
+
+A reader finds the old content or the new content of a path, never a part of either, whenever the
+writer fails or is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stonet.errors import ResourceError, UsageError
+
+STAGE = ".stage-"  # prefix of files and folders that are not complete yet
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file or a folder that replaces `path` once it is complete.
+
+    The yielded path lies beside `path`, with the same suffix. It is removed if the block fails.
+
+    Args:
+        path: what is replaced, a file or a folder. Its parent must exist.
+
+    Example:
+        >>> with replacing(Path("out.nc")) as stage:  # doctest: +SKIP
+        ...     dataset.to_netcdf(stage)
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
+    stage = path.with_name(f"{STAGE}{os.getpid()}-{os.urandom(8).hex()}{path.suffix}")
+    backup = stage.with_name(f"{stage.name}-old")
+    try:
+        yield stage
+        replace(stage, path, backup)
+    finally:
+        _remove(stage)
+        _remove(backup)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file so that the new content survives a power failure.
+
+    Raises:
+        ResourceError: the disk is full or not writable; the old content is still there.
+    """
+    try:
+        with replacing(path) as stage:
+            stage.write_bytes(data)
+            sync(stage)
+        sync(path.parent)
+    except OSError as error:
+        raise ResourceError(
+            f"Cannot write '{path}' ({error}). Check the free space and the permissions there."
+        ) from error
+
+
+def replace(new: Path, path: Path, backup: Path) -> None:
+    """Rename `new` to `path`; a folder at `path` is moved to `backup`, and back on failure."""
+    try:
+        if path.is_dir():  # os.replace refuses to replace a folder that is not empty
+            os.replace(path, backup)
+        os.replace(new, path)
+    except BaseException:
+        if backup.exists() and not path.exists():
+            os.replace(backup, path)
+        raise
+
+
+def sync(*paths: Path) -> None:
+    """Flush files, and the names in folders, to the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def acquire_lock(path: Path) -> int:
+    """Lock a file for this process, without waiting; `os.close` of the result releases the lock.
+
+    The lock ends with the process, so none is ever stale. Forked children hold it as well. The
+    file names the process and the host that hold it. Links are not followed.
+
+    Returns:
+        The descriptor of the locked file.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+        OSError: the file cannot be opened, or its file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".ljust(80).encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
