@@ -10,7 +10,7 @@ from benchmarks.data import weather
 from benchmarks.harness import Record, Watch, alternate, empty_record, in_child
 from benchmarks.operator import Encoder
 from benchmarks.training import BRIEFLY
-from stonet.evaluation.comparison import Stopwatch
+from stonet.training.budget import Stopwatch
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
@@ -58,7 +58,7 @@ def steps(settings: list[str]) -> Record:
     """In a child, or several: the median seconds of a training step."""
     task = weather(2048, *settings, BRIEFLY, "train.epochs=1", "train.steps=8")
     trainer, time_spec = Trainer(TrainedModel.untrained(task), task), Stopwatch()
-    trainer.fit(watch=time_spec)
+    trainer.fit(on_progress=time_spec)
     return {"seconds": time_spec.per_step}
 
 
@@ -70,7 +70,7 @@ def tiled(n: int) -> Record:
     short = ("train.epochs=1", "train.steps=6", "train.batch=2", "train.validation_windows=1")
     task = weather(n, *short, "data.split=[0.4,0.3,0.3]", frames=80)
     trainer, time_spec = Trainer(TrainedModel.untrained(task), task), Stopwatch()
-    trainer.fit(watch=time_spec)
+    trainer.fit(on_progress=time_spec)
     return {
         "step_seconds": median(time_spec.steps),
         "tiles": len(trainer.tiles),

@@ -16,13 +16,13 @@ import numpy as np
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.error_summary import errors_of, in_short
 from stonet.plotting.figures import PALETTE
 from stonet.system.resources import forget_peak, resident_mb
+from stonet.training.budget import Budget, train
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")
@@ -79,7 +79,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         return {"skipped": str(error)}
     scores = in_short(errors_of(trained, "test", WINDOWS))
     scores["train_mae"] = errors_of(trained, "train", WINDOWS)["mae"]
-    scores["memory_mb"] = trained.row.peak_mb - before  # beyond the program and the data
+    scores["memory_mb"] = trained.cost.peak_mb - before  # beyond the program and the data
     return scores
 
 

@@ -19,12 +19,12 @@ import torch
 
 from stonet.data.field import Dataset
 from stonet.errors import StonetError
-from stonet.evaluation.comparison import Budget, Row
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
 from stonet.experiments.datasets import data_sha256, open_task
 from stonet.experiments.store import Store
 from stonet.system.resources import PYTHON, commit, cores, forget_peak, import_paths, peak_mb
+from stonet.training.budget import Budget, TrainingCost
 from stonet.training.trained_model import versions
 
 POLL = 0.5  # seconds between two looks at what another process works on
@@ -118,7 +118,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
 def repeat(before: Result) -> Result:
     """The same cell again, with as many steps as were taken then."""
     taken = before.scores.get("training")
-    budget = Row(**taken).repeated if taken else None
+    budget = TrainingCost(**taken).budget if taken else None
     return compute(before.cell, DatasetCache(), budget)
 
 
