@@ -19,7 +19,7 @@ from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, own_nodes
-from stonet.inference.session import MAX_QUERIES, Session, select_queries
+from stonet.inference.session import Session, select_queries
 from stonet.io.moments import parse_date
 from stonet.io.zarr_writer import filled
 from stonet.system import distributed
@@ -68,10 +68,7 @@ def forecast(
         >>> forecast(trained, stonet.read("uk.nc"), times=["+90min", "+6h"])
     """
     queries, requested, batch = _prepare(trained, field, at, times)
-    if session is None:
-        session = Session(trained, field.points)
-    elif session.trained is not trained or session.nodes != field.points:
-        raise UsageError("The session is of another model or of other points than the field.")
+    session = _matching_session(trained, field, session)
     shape = (len(requested), len(queries), len(trained.channels))
     encoded = session.encode(batch)
     chunk_size = session.chunk_size(_in_bytes(memory), BYTES_PER_VALUE * math.prod(shape))
@@ -91,7 +88,7 @@ def forecast_to_file(
     at: Points | None = None,
     times: Times | None = None,
     memory: int | str | None = None,
-    chunk_points: int = MAX_QUERIES,
+    session: Session | None = None,
 ) -> tuple[int, int]:
     """As `forecast`, into a file chunk by chunk; the result is never held in memory.
 
@@ -104,14 +101,14 @@ def forecast_to_file(
         at: the query points (None: the field's points).
         times: leads, dates or nanoseconds (None: the trained leads).
         memory: that the whole process may take.
-        chunk_points: points of a chunk of the file.
+        session: of this model and these points; its `max_queries` are a chunk of the file.
 
     Returns:
         the number of times and of points.
     """
     queries, requested, batch = _prepare(trained, field, at, times)
-    session = Session(trained, field.points)
-    width = min(chunk_points, -(-len(queries) // distributed.size()))
+    session = _matching_session(trained, field, session)
+    width = min(session.max_queries, -(-len(queries) // distributed.size()))
     empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
     with filled(Path(path), (len(requested), width), *outline(empty)) as write:
         encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
@@ -136,6 +133,15 @@ def _prepare(
     check_geometry(field.points, queries)
     requested = requested_times(trained, int(field.times[-1]), times, field.calendar)
     return queries, requested, latest_batch(trained, field, requested)
+
+
+def _matching_session(trained: TrainedModel, field: Field, session: Session | None) -> Session:
+    """The given session if it is of this model and field, or a new one."""
+    if session is None:
+        return Session(trained, field.points)
+    if session.trained is not trained or session.nodes != field.points:
+        raise UsageError("The session is of another model or of other points than the field.")
+    return session
 
 
 def check_step(trained: TrainedModel, field: Field) -> None:

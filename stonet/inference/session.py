@@ -23,7 +23,7 @@ MAX_QUERIES = 8192  # decoded together; more are not faster
 INITIAL_QUERIES = 256  # decoded together at first, where memory is limited
 MEMORY_MARGIN = 1.1  # since memory is not quite proportional to the number of queries
 MAX_ENCODED_VALUES = 2**17  # of a channel, encoded together where frames are independent
-MIN_CHUNK_BYTES = 2**27  # assumed for a chunk in the advice of an error message
+MIN_CHUNK_BYTES = 2**27  # of a chunk, assumed in the error message
 MB = 1.024e6  # bytes; the system reports memory in units of 1000 kB
 
 
@@ -74,7 +74,7 @@ class ChunkSize:
 
     def _too_small(self, used: float) -> ResourceError:
         """The error for a limit that cannot be kept, with one that can."""
-        result = f", the answer {size_label(self.result_bytes)}" if self.result_bytes else ""
+        result = f", the result {size_label(self.result_bytes)}" if self.result_bytes else ""
         chunk = f", {self.size} points at a time {size_label(used)}" if used else ""
         enough = MEMORY_MARGIN * (self.resident + self.result_bytes + max(used, MIN_CHUNK_BYTES))
         return ResourceError(
@@ -149,11 +149,11 @@ class Session:
         start = 0
         while start < len(queries):
             stop = min(start + chunk_size.size, len(queries))
-            whole = stop - start == len(queries)
-            chunk = queries if whole else select_queries(queries, start, stop)
+            single = stop - start == len(queries)
+            chunk = queries if single else select_queries(queries, start, stop)
             yield self.trained.scaler.denormalise(self.decode(encoded, batch, chunk).numpy())
             chunk_size.update(stop - start)
-            if not whole:
+            if not single:
                 give_back()
             start = stop
 

@@ -130,14 +130,12 @@ class Trainer:
         Raises:
             StonetError: if training diverges.
         """
+        callback = on_progress if distributed.is_first() else lambda progress: None
         with distributed.together(backend_for(self.device)):
             self.prepare(folder, resume)
             try:
                 with self.step_batches() as step_batches:
-                    silent = not distributed.is_first()
-                    self._train(
-                        step_batches, folder, (lambda progress: None) if silent else on_progress
-                    )
+                    self._train(step_batches, folder, callback)
             except KeyboardInterrupt:
                 if self.consistent:
                     self._save(folder)
