@@ -72,8 +72,8 @@ def next_hour(stream: Stream) -> Work:
 
 def _new_frame(stream: Stream) -> Record:
     """A new frame and a forecast, against encoding the whole window again on the same graph."""
-    field, session = stream.field, Session(stream.run, stream.points)
-    whole = partial(forecast, stream.run, field, session=session)
+    field, session = stream.field, Session(stream.trained, stream.points)
+    whole = partial(forecast, stream.trained, field, session=session)
     time_spec = alternate({"ours": next_hour(stream), "window": whole})
     record = empty_record("new frame", SENSORS, 24, 1, "whole window anew")
     ratio = time_spec["window"].cpu / time_spec["ours"].cpu

@@ -16,20 +16,20 @@ from stonet.data.geometry import Kind, Points
 from stonet.data.splits import hold_out
 from stonet.data.windows import split
 from stonet.errors import UsageError
-from stonet.evaluation.comparison import check_minutes, in_minutes
 from stonet.evaluation.metrics import Record, find
-from stonet.evaluation.scoring import check_same_kind, evaluate
+from stonet.evaluation.scoring import check_scorable, evaluate
 from stonet.graph.neighbours import own_nodes
 from stonet.inference.forecast import Times, forecast
 from stonet.io.read import read_with
 from stonet.io.sites import parse_sites
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
+from stonet.training.budget import check_minutes, limit_to_minutes
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Trainer, Watcher
+from stonet.training.trainer import ProgressCallback, Trainer
 
 Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
 Places = Points | str | Path | Sequence[Any] | np.ndarray  # of files, or of pairs; or a pair
@@ -76,7 +76,7 @@ class STONet:
         data: Data,
         folder: str | Path | None = None,
         resume: bool = False,
-        watch: Watcher = lambda progress: None,
+        watch: ProgressCallback = lambda progress: None,
         minutes: float | None = None,
     ) -> STONet:
         """Learn from a Field, a Dataset or anything that `stonet.read` reads, anew each time.
@@ -88,7 +88,7 @@ class STONet:
             if folder is not None and not resume:
                 check_empty(RunFolder(folder))
         task = Task.of(as_dataset(data, self.config), self.config)
-        task = task if minutes is None else in_minutes(task, minutes)
+        task = task if minutes is None else limit_to_minutes(task, minutes)
         self._run, self.state = fit_run(task, folder, resume, watch)
         return self
 
@@ -184,7 +184,11 @@ def _pair(place: Any) -> tuple[float, float]:
 
 
 def fit_run(
-    task: Task, folder: str | Path | None, resume: bool, watch: Watcher, replace_run: bool = False
+    task: Task,
+    folder: str | Path | None,
+    resume: bool,
+    watch: ProgressCallback,
+    replace_run: bool = False,
 ) -> tuple[TrainedModel, State]:
     """Train for a task; publish the run in its folder as a whole."""
     run = TrainedModel.untrained(task)
@@ -237,7 +241,7 @@ def held_out(run: TrainedModel, dataset: Dataset) -> Dataset:
 
 def scored_task(run: TrainedModel, dataset: Dataset) -> Task:
     """The data set cut and scaled as the run was trained, for scoring."""
-    check_same_kind(run, dataset)
+    check_scorable(run, dataset)
     dataset, data = held_out(run, dataset), run.config.data
     parts = split(dataset, run.time_spec, data.split, data.stride or 1)
     return Task(dataset, run.config, run.time_spec, run.scaler, parts)

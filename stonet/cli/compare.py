@@ -48,8 +48,8 @@ def compare(
     """Train models side by side on the same data and budget; one table."""
     from stonet.cli.console import counting_bar, say
     from stonet.config import load_config
-    from stonet.evaluation.comparison import Budget
     from stonet.evaluation.comparison import compare as run
+    from stonet.training.budget import Budget
 
     started = time.monotonic()
     if seeds < 1:
@@ -127,7 +127,7 @@ def _report(
     for model, reason in found.skipped.items():
         say(f"{model} was left out: {reason}")
     if inductive:
-        bound = dict.fromkeys(row.model for row in found.rows if not row.inductive)
+        bound = dict.fromkeys(cost.model for cost in found.costs if not cost.inductive)
         for model in bound:
             say(f"{model} has weights of its own for each point, so it knows no unseen ones.")
     say(f"{facts['seconds']:.0f} s." + (f" Wrote {out}/." if out else ""))

@@ -24,7 +24,7 @@ from rich.table import Table
 from stonet.system.progress import reporting_to
 
 if TYPE_CHECKING:
-    from stonet.training.trainer import Watcher
+    from stonet.training.trainer import ProgressCallback
 
 screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
 
@@ -47,7 +47,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 @contextmanager
-def training_bar(quiet: bool) -> Iterator[Watcher]:
+def training_bar(quiet: bool) -> Iterator[ProgressCallback]:
     """A bar that follows training: base and expert, then loss, best validation, time to go."""
     columns = (
         TextColumn("training"),

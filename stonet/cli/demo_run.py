@@ -43,7 +43,7 @@ def run_demo(out: Path, seed: int, settings: Sequence[str], as_json: bool) -> No
         as_json,
     )
     with counting_bar("scoring", as_json) as count:
-        records = evaluate(run, task, watch=count)
+        records = evaluate(run, task, on_progress=count)
     deviation = deviation_percent(records, run.config.model)
     say("[4/4] forecasting the whole square from its sensors, and drawing", as_json)
     folder = RunFolder(out)

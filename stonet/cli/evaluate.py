@@ -44,7 +44,7 @@ def evaluate(
     tell_notes(dataset, as_json)
     task = scored_task(trained, dataset)
     with counting_bar("scoring", as_json) as watch:
-        records = score(trained, task, part, watch=watch)
+        records = score(trained, task, part, on_progress=watch)
     deviation = deviation_percent(records, trained.config.model)
     if as_json:
         result = {"records": records, "deviation_percent": deviation}

@@ -104,9 +104,9 @@ def _fit(
 ) -> None:
     from stonet.cli.console import print_json, say, training_bar
     from stonet.estimator import check_empty, fit_run
-    from stonet.evaluation.comparison import check_minutes, in_minutes
     from stonet.quality.report import COMFORTABLE
     from stonet.system import distributed
+    from stonet.training.budget import check_minutes, limit_to_minutes
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
@@ -125,7 +125,7 @@ def _fit(
     try:
         with training_bar(quiet) as watch:
             if minutes is not None:
-                task = in_minutes(task, minutes)
+                task = limit_to_minutes(task, minutes)
             run, state = fit_run(task, out, resume, watch)
     except KeyboardInterrupt:
         raise Interrupted("Stopped. The same command with --resume goes on from here.") from None

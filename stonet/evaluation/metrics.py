@@ -1,9 +1,11 @@
-"""How good a forecast is: statistics of each value, metrics as functions of their masked means.
+"""Metrics: functions of masked means of error statistics.
 
-A statistic (|e|, e², e, |e|/|y|; e = prediction - truth, y = truth) can be averaged over anything;
-a metric cannot. So statistics are summed, over batches and processes, and the metric is taken last:
-the RMSE is the root of the mean of all squares, never a mean of roots. Zero targets count in every
-metric but the MAPE, where they have no meaning. All sums are in float64 and in the data's units.
+    MAE = mean |e|,  RMSE = √(mean e²),  bias = mean e,  MAPE = 100 mean |e| / |y|
+
+with e = prediction - truth and y = truth. Statistics are summed over batches and processes, and
+the metric is taken last: the RMSE is the root of the mean of all squares, never a mean of roots.
+Zero targets count in every metric but the MAPE, which is not defined there. All sums are in float64
+and in the data's units.
 """
 
 from __future__ import annotations
@@ -29,7 +31,18 @@ METRICS: dict[str, Callable[[Mapping[str, float]], float]] = {
 
 
 class Statistics:
-    """Running sums and counts of each statistic, for each lead and channel."""
+    """Running sums and counts of each statistic, for each lead and channel.
+
+    Args:
+        leads: number of lead times.
+        channels: number of channels.
+        zero: targets of at most this size are left out of the MAPE.
+
+    Example:
+        >>> statistics = Statistics(leads=12, channels=1)
+        >>> statistics.add(prediction, truth, mask)
+        >>> statistics.value("rmse")
+    """
 
     sums: Float64[Tensor, "statistic lead channel"]
     counts: Int64[Tensor, "statistic lead channel"]
@@ -37,7 +50,7 @@ class Statistics:
     def __init__(
         self, leads: int, channels: int, zero: Float64[Tensor, " channel"] | float = 0.0
     ) -> None:
-        self.zero = zero  # targets no larger than this count as zero in the MAPE
+        self.zero = zero
         self.sums = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.float64)
         self.counts = torch.zeros(len(STATISTICS), leads, channels, dtype=torch.int64)
 
@@ -48,25 +61,30 @@ class Statistics:
         truth: Float[Tensor, "batch future node channel"],
         mask: Bool[Tensor, "batch future node channel"],
     ) -> None:
-        """Count in the values where `mask` is True; whatever stands elsewhere has no influence."""
+        """Add the values where `mask` is True; other values have no influence.
+
+        Raises:
+            DataError: if the shapes differ.
+            StonetError: if an error is not finite.
+        """
         self._check_shapes(prediction, truth, mask)
         error = torch.where(mask, prediction.double() - truth.double(), 0.0)
         target = torch.where(mask, truth.double(), 0.0).abs()
-        counted = target > self.zero
-        relative = torch.where(counted, error.abs() / torch.where(counted, target, 1.0), 0.0)
+        nonzero = target > self.zero
+        relative = torch.where(nonzero, error.abs() / torch.where(nonzero, target, 1.0), 0.0)
         values = torch.stack([error.abs(), error.square(), error, relative])
         sums = values.sum(dim=(1, 3)).cpu()  # (statistic, lead, channel)
         if not sums.isfinite().all():
-            broken = int((~values.isfinite()).any(dim=0).sum())
+            count = int((~values.isfinite()).any(dim=0).sum())
             raise StonetError(
-                f"{broken} of {int(mask.sum())} observed values have no finite error: the forecast "
+                f"{count} of {int(mask.sum())} observed values have no finite error: the forecast "
                 "(or the truth, if its mask is wrong) holds NaN or infinity. Has training diverged?"
             )
         self.sums += sums
-        self.counts += torch.stack([mask, mask, mask, counted]).sum(dim=(1, 3)).cpu()
+        self.counts += torch.stack([mask, mask, mask, nonzero]).sum(dim=(1, 3)).cpu()
 
     def merge(self, other: Statistics) -> None:
-        """Count in all that the other has counted."""
+        """Add the sums and counts of another part of the data."""
         if other.sums.shape != self.sums.shape:
             raise DataError(
                 f"Statistics of {tuple(other.sums.shape[1:])} (leads, channels) cannot be merged "
@@ -76,9 +94,15 @@ class Statistics:
         self.counts += other.counts
 
     def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
-        """One metric over one lead and channel (positions, from 0) or over all of them (None).
+        """One metric.
 
-        NaN where nothing was observed.
+        Args:
+            metric: "mae", "rmse", "mape" or "bias".
+            lead: position, from 0 (None: over all leads).
+            channel: position, from 0 (None: over all channels).
+
+        Returns:
+            the value in the data's units (MAPE: percent); NaN if nothing was observed.
         """
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
@@ -96,10 +120,16 @@ class Statistics:
         channels: Sequence[str],
         seed: int,
     ) -> list[Record]:
-        """Everything as tidy records: each channel (and "all" of several), each lead and "all".
+        """All metrics as tidy records, for each channel and lead, and for "all" of them.
 
-        Leads count from 1; `value` is None, which JSON has and NaN it has not, if nothing was
-        observed.
+        Leads count from 1. `value` is None if nothing was observed, since JSON has no NaN.
+
+        Args:
+            dataset: name of the data.
+            model: name of the model.
+            points: which points were scored.
+            channels: names of the channels.
+            seed: of the training.
         """
         num_leads, num_channels = self.sums.shape[1:]
         if len(channels) != num_channels:
@@ -124,7 +154,7 @@ class Statistics:
         ]
 
     def _check_shapes(self, prediction: Tensor, truth: Tensor, mask: Tensor) -> None:
-        """Refuse what would broadcast, and so score something else than was meant."""
+        """Refuse shapes that differ; some of them would broadcast."""
         leads, channels = self.sums.shape[1:]
         shapes = [tuple(tensor.shape) for tensor in (prediction, truth, mask)]
         batch, _, nodes, _ = shapes[0] if len(shapes[0]) == 4 else (-1,) * 4
@@ -142,20 +172,27 @@ def deviation(seen_mae: float, unseen_mae: float) -> float:
 
 
 def find(records: Sequence[Record], /, **conditions: object) -> float:
-    """The value of the one record that meets all conditions; NaN where nothing was observed.
+    """The value of the one record that meets all conditions; NaN if nothing was observed.
 
-    Example: `find(records, model="stonet", points="seen", metric="mae", lead="all")`.
+    Raises:
+        UsageError: if no record or several meet them.
+
+    Example:
+        >>> find(records, model="stonet", points="seen", channel="t2m", metric="mae", lead="all")
     """
-    found = [r for r in records if all(r[key] == value for key, value in conditions.items())]
-    if len(found) != 1:
+    matches = [r for r in records if all(r[key] == value for key, value in conditions.items())]
+    if len(matches) != 1:
         keys = ("dataset", "model", "points", "channel", "lead", "metric", "seed")
-        differ = [key for key in keys if len({record[key] for record in found}) > 1]
-        remedy = f"They differ in: {', '.join(differ)}." if found else _choices(records, conditions)
-        raise UsageError(f"{len(found)} records meet {conditions}; expected one. {remedy}")
-    value = found[0]["value"]
+        differ = [key for key in keys if len({record[key] for record in matches}) > 1]
+        remedy = (
+            f"They differ in: {', '.join(differ)}." if matches else _choices(records, conditions)
+        )
+        raise UsageError(f"{len(matches)} records meet {conditions}; expected one. {remedy}")
+    value = matches[0]["value"]
     return math.nan if value is None else float(value)
 
 
 def _choices(records: Sequence[Record], conditions: Mapping[str, object]) -> str:
-    have = {key: sorted({str(record[key]) for record in records}) for key in conditions}
-    return "There are: " + "; ".join(f"{key} {', '.join(names)}" for key, names in have.items())
+    """The values that the records have for the keys of the conditions."""
+    values = {key: sorted({str(record[key]) for record in records}) for key in conditions}
+    return "There are: " + "; ".join(f"{key} {', '.join(names)}" for key, names in values.items())

@@ -1,8 +1,8 @@
-"""Honest scores: a model beside its references, at points it was trained on and at others."""
+"""Scores of a model and of its reference forecasts, at seen and at unseen points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,51 +18,40 @@ from stonet.evaluation.metrics import Record, Statistics, deviation, find
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster, Graphs
 from stonet.models.registry import REFERENCE_FORECASTS, build_model
-from stonet.system.progress import ProgressCallback, ignore_progress
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
-BATCH, AT_ONCE = 8, 2**16  # windows that are answered at a time; points of them all
-ZERO = 1e-6  # in standard deviations: smaller targets count as zero, where the MAPE has no meaning
+MAX_WINDOWS, MAX_POINTS = 8, 2**16  # forecast together; points are those of all windows
+ZERO_TARGET = 1e-6  # in standard deviations: smaller targets are left out of the MAPE
+STEP_TOLERANCE = 0.01  # relative difference of two steps that count as equal
 Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
 
 
-def reference_forecasts(run: TrainedModel, task: Task) -> dict[str, Forecaster]:
-    """The run's model and the reference forecasts it must be compared with, fitted to the task's training part.
-
-    Daily persistence is left out where the inputs are shorter than a day, or know no hours. A
-    linear base that the run's model stands on is the linear reference itself.
-    """
-    models: dict[str, Forecaster] = {run.config.model: run.model}
-    base = getattr(run.model, "base", None)
-    train, judges = (task.windows(part, task.stride) for part in ("train", "validation"))
-    judges = judges.thin(run.config.train.validation_windows)  # as in training
-    for name in REFERENCE_FORECASTS:
-        if name in models or (name == "daily" and no_daily(run.time_spec) is not None):
-            continue
-        if name == "linear" and base is not None and base.kind == "ridge":
-            models[name] = LinearForecaster(base)
-            continue
-        config = run.config.model_copy(update={"model": name})
-        models[name] = build_model(config, run.time_spec, len(run.channels), task.nodes)
-        models[name].fit_closed_form(train, judges, task.nodes)
-    return models
-
-
 def evaluate(
-    run: TrainedModel,
+    trained: TrainedModel,
     task: Task,
     part: str = "test",
     models: Mapping[str, Forecaster] | None = None,
-    watch: ProgressCallback = ignore_progress,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Record]:
-    """Tidy records of every model on seen points and, where the data set has them, unseen ones.
+    """Tidy records of every model at seen points and, where the data set has them, unseen ones.
 
-    Unseen points join the graph with their past ("unseen"), or are asked for without any
-    ("unseen-no-history").
+    Unseen points are scored twice: with their history, as nodes of the graph ("unseen"), and
+    without ("unseen-no-history").
+
+    Args:
+        trained: gives scaler, time specification and seed.
+        task: the data to score on.
+        part: "test", "validation" or "train".
+        models: by name (None: the trained model and its reference forecasts).
+        on_progress: called with the number of scored groups and their total.
+
+    Example:
+        >>> records = evaluate(trained, task)
+        >>> find(records, model="stonet", points="seen", channel="t2m", metric="mae", lead="all")
     """
-    models = reference_forecasts(run, task) if models is None else models
+    models = reference_forecasts(trained, task) if models is None else models
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
     groups: list[tuple[Group, Index, Index]] = [("seen", seen, seen)]
     if len(unseen):
@@ -78,95 +67,129 @@ def evaluate(
     ]
     records: list[Record] = []
     for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
-        watch(number, len(jobs), "")
-        statistics = score(model, run, task, part, nodes, queries)
+        on_progress(number, len(jobs))
+        statistics = score(model, trained, task, part, nodes, queries)
         records += statistics.records(
-            task.dataset.name, name, label, run.channels, run.config.train.seed
+            task.dataset.name, name, label, trained.channels, trained.config.train.seed
         )
-    watch(len(jobs), len(jobs), "")
+    on_progress(len(jobs), len(jobs))
     return records
+
+
+def reference_forecasts(trained: TrainedModel, task: Task) -> dict[str, Forecaster]:
+    """The trained model and its reference forecasts, fitted to the task's training part.
+
+    Daily persistence is left out where the inputs are shorter than a day or have no hours. If the
+    model has a linear base, that base is the linear reference.
+    """
+    models: dict[str, Forecaster] = {trained.config.model: trained.model}
+    base = getattr(trained.model, "base", None)
+    train, validation = (task.windows(part, task.stride) for part in ("train", "validation"))
+    validation = validation.thin(trained.config.train.validation_windows)  # as in training
+    for name in REFERENCE_FORECASTS:
+        if name in models or (name == "daily" and no_daily(trained.time_spec) is not None):
+            continue
+        if name == "linear" and base is not None and base.kind == "ridge":
+            models[name] = LinearForecaster(base)
+            continue
+        config = trained.config.model_copy(update={"model": name})
+        models[name] = build_model(config, trained.time_spec, len(trained.channels), task.nodes)
+        models[name].fit_closed_form(train, validation, task.nodes)
+    return models
 
 
 def score(
     model: Forecaster,
-    run: TrainedModel,
+    trained: TrainedModel,
     task: Task,
     part: str,
     nodes: Int64[np.ndarray, " node"],
     queries: Int64[np.ndarray, " query"],
 ) -> Statistics:
-    """Errors at `queries`, given the past at `nodes`, in the data's own units."""
-    statistics = empty_statistics(run)
+    """Error statistics at `queries`, given the history at `nodes`, in the data's units.
+
+    Args:
+        model: whose forecasts are scored.
+        trained: gives the scaler.
+        task: the data.
+        part: "test", "validation" or "train".
+        nodes: positions of the points whose history is given.
+        queries: positions of the points that are scored.
+    """
+    statistics = empty_statistics(trained)
     points = task.dataset.points
     graphs = model.graphs(points.take(nodes), points.take(queries))
-    given = task.windows(part, task.scoring_stride, nodes)
+    inputs = task.windows(part, task.scoring_stride, nodes)
     truth = task.windows(part, task.scoring_stride, queries, raw=True)
-    for answer in scored_batches(model, run, graphs, given, truth):
-        statistics.add(answer.forecast, answer.truth, answer.observed)
+    for batch in scored_batches(model, trained, graphs, inputs, truth):
+        statistics.add(batch.forecast, batch.truth, batch.observed)
     return statistics
 
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """Forecasts of some windows beside what came, in the data's own units."""
+    """Forecasts of some windows and the observed values, in the data's units."""
 
-    chosen: Int64[np.ndarray, " batch"]  # which windows
+    chosen: Int64[np.ndarray, " batch"]  # positions of the windows
     forecast: Float64[Tensor, "batch future query channel"]
     truth: Float[Tensor, "batch future query channel"]
     observed: Bool[Tensor, "batch future query channel"]
 
 
 def scored_batches(
-    model: Forecaster, run: TrainedModel, graphs: Graphs, given: Windows, truth: Windows
+    model: Forecaster,
+    trained: TrainedModel,
+    graphs: Graphs,
+    inputs: Windows,
+    truth: Windows,
+    max_points: int = MAX_POINTS,
 ) -> Iterator[ScoredBatch]:
-    """The model's scored_batches to all windows, some at a time; `truth` is raw, `given` normalised."""
+    """Forecasts of all windows beside the truth, batch by batch.
+
+    Args:
+        model: whose forecasts these are.
+        trained: gives the scaler.
+        graphs: of the model, for the nodes of `inputs` and the queries of `truth`.
+        inputs: normalised windows.
+        truth: the same windows in the data's units (`raw`).
+        max_points: of all windows of a batch, which bounds its memory.
+    """
     model.eval()
-    for chosen in in_batches(given, _together(given, truth)):
+    points = max(
+        w.fields[0].values.shape[1] if w.nodes is None else len(w.nodes) for w in (inputs, truth)
+    )
+    size = max(1, min(MAX_WINDOWS, max_points // points))
+    for chosen in in_batches(inputs, size):
         with torch.inference_mode():
-            forecast = model(given.inputs(chosen), graphs).forecast
-        yield ScoredBatch(chosen, run.scaler.in_units(forecast), *truth.targets(chosen))
+            forecast = model(inputs.inputs(chosen), graphs).forecast
+        yield ScoredBatch(chosen, trained.scaler.in_units(forecast), *truth.targets(chosen))
 
 
-def _together(*windows: Windows) -> int:
-    """How many windows are answered at a time: fewer where there are many points."""
-    points = max(w.fields[0].values.shape[1] if w.nodes is None else len(w.nodes) for w in windows)
-    return max(1, min(BATCH, AT_ONCE // points))
+def empty_statistics(trained: TrainedModel) -> Statistics:
+    """Statistics for the model's leads and channels; the scaler sets what is a zero target."""
+    zero = ZERO_TARGET * torch.tensor(trained.scaler.std, dtype=torch.float64)
+    return Statistics(trained.time_spec.horizon, len(trained.channels), zero)
 
 
-def empty_statistics(run: TrainedModel) -> Statistics:
-    """Where a run's errors are counted; what counts as zero follows its scaler."""
-    zero = ZERO * torch.tensor(run.scaler.std, dtype=torch.float64)
-    return Statistics(run.time_spec.horizon, len(run.channels), zero)
+def check_scorable(trained: TrainedModel, dataset: Dataset) -> None:
+    """Refuse to score a model on data of another kind or with another step.
 
-
-def check_same_kind(run: TrainedModel, dataset: Dataset) -> None:
-    """Refuse to score a run on data of another kind."""
-    first = dataset.episodes[0]
-    if first.channels != run.channels or first.units != run.units:
+    Raises:
+        DataError: naming the difference.
+    """
+    first, step = dataset.episodes[0], trained.time_spec.step
+    trained.check_compatible(first)
+    if abs(first.step - step) > STEP_TOLERANCE * step:
         raise DataError(
-            f"The data hold {first.channels} in {first.units}; the run forecasts {run.channels} "
-            f"in {run.units}."
+            f"The data have a step of {first.step / 1e9:g} s; this model was trained with "
+            f"{step / 1e9:g} s. Resample the data to that step."
         )
-    if first.points.kind != run.nodes.kind or first.calendar != run.time_spec.calendar:
-        raise DataError(
-            f"The data lie on a {first.points.kind}, {_dated(first.calendar)} dates; the run was "
-            f"trained on a {run.nodes.kind}, {_dated(run.time_spec.calendar)} dates."
-        )
-    if abs(first.step - run.time_spec.step) > 0.01 * run.time_spec.step:
-        raise DataError(
-            f"The data have a step of {first.step / 1e9:g} s; the run was trained with "
-            f"{run.time_spec.step / 1e9:g} s. Resample the data to that step."
-        )
-
-
-def _dated(calendar: bool) -> str:
-    return "with" if calendar else "without"
 
 
 def deviation_percent(records: list[Record], model: str) -> float | None:
-    """The paper's Deviation of the MAE at unseen points, with a past, from that at seen ones.
+    """The paper's Deviation: MAE at unseen points with history, relative to that at seen ones.
 
-    In percent; None where there are no unseen points.
+    In percent; None if there are no unseen points.
     """
     mine = [r for r in records if r["model"] == model and r["lead"] == "all"]
     channel = "all" if any(r["channel"] == "all" for r in mine) else str(mine[0]["channel"])

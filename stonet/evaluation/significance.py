@@ -1,8 +1,11 @@
-"""Whether one model is better than another, or only luckier: a paired block bootstrap.
+"""Whether one model is significantly better than another: a paired block bootstrap.
 
-Both forecast the same windows, so their errors are compared window by window. Neighbouring windows
-share their weather: drawing them one by one would count the same luck many times over and find
-differences that are none. Whole blocks of consecutive windows are drawn instead.
+Both models forecast the same windows, so their errors are compared window by window. The errors of
+neighbouring windows are correlated: resampling single windows would underestimate the variance and
+report differences that are due to chance. Blocks of consecutive windows are resampled instead.
+
+References:
+    Politis and Romano (1992), A circular block-resampling procedure for stationary data.
 """
 
 from __future__ import annotations
@@ -14,21 +17,18 @@ from jaxtyping import Float64
 
 from stonet.errors import UsageError
 
-FEWEST = 4  # blocks at least; where there are few windows, blocks are shorter than asked for
-COVERED = 0.95
+MIN_BLOCKS = 4  # where there are few windows, blocks are shorter than requested
+COVERAGE = 0.95  # of the interval
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the first model's mean error lies above the second's; negative: the first is better.
-
-    `low` and `high` are the ends of the 95 % interval, `p` is two-sided.
-    """
+    """Mean error of the first model minus that of the second; negative: the first is better."""
 
     mean: float
-    low: float
+    low: float  # end of the 95 % interval
     high: float
-    p: float
+    p: float  # two-sided
 
 
 def paired_block_bootstrap(
@@ -38,15 +38,25 @@ def paired_block_bootstrap(
     draws: int = 2000,
     seed: int = 0,
 ) -> Difference:
-    """The mean of `first - second`, errors of two models on the same windows in their order.
+    """The mean of `first - second`, with interval and p value.
 
-    A series as long as the differences d is put together from random blocks of them, `draws` times;
-    blocks may begin anywhere, and the end goes on at the beginning, so every window counts alike:
+    A series as long as the differences d is put together from random blocks of them, `draws` times.
+    Blocks may start anywhere and wrap around the end, so that all windows have the same weight:
 
         interval = quantiles of mean + m,    p = P(|m| >= |mean|),    m = √(n / (n - b)) (d* - mean)
 
-    with d* the mean of a drawn series, n windows in blocks of b. The root makes up for blocks being
-    measured from the mean that they have themselves. Windows without an error (NaN) are left out.
+    with d* the mean of a drawn series, n windows in blocks of b. The root corrects for blocks that
+    are centred on the sample mean. Windows without an error (NaN) are left out.
+
+    Args:
+        first: errors of one model, in the order of the windows.
+        second: errors of the other model on the same windows.
+        block: windows of a block.
+        draws: number of resampled series.
+        seed: of the draws.
+
+    Raises:
+        UsageError: if fewer than 2 windows have both errors, or an argument is below 1.
 
     Example:
         >>> errors = np.arange(40) % 5 + 1.0
@@ -56,32 +66,33 @@ def paired_block_bootstrap(
     if first.shape != second.shape or block < 1 or draws < 1:
         raise UsageError(
             f"{first.size} and {second.size} windows, blocks of {block}, {draws} draws; expected "
-            "the errors of two models on the same windows, and at least 1 of each of the others."
+            "the errors of two models on the same windows, and at least 1 for block and draws."
         )
-    apart = first - second
-    apart = apart[np.isfinite(apart)]
-    count = len(apart)
+    differences = first - second
+    differences = differences[np.isfinite(differences)]
+    count = len(differences)
     if count < 2:
         raise UsageError(
             f"{count} of {first.size} windows have an error of both models; expected at least 2. "
             "Score more windows."
         )
-    block = max(1, min(block, count // FEWEST))
-    mean = float(apart.mean())
-    moved = _block_means(apart - mean, block, draws, seed) * np.sqrt(count / (count - block))
-    low, high = mean + np.quantile(moved, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    beyond = int((np.abs(moved) >= abs(mean)).sum())
-    return Difference(mean, float(low), float(high), (1 + beyond) / (1 + draws))
+    block = max(1, min(block, count // MIN_BLOCKS))
+    mean = float(differences.mean())
+    scale = np.sqrt(count / (count - block))
+    deviations = _block_means(differences - mean, block, draws, seed) * scale
+    low, high = mean + np.quantile(deviations, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    extreme = int((np.abs(deviations) >= abs(mean)).sum())
+    return Difference(mean, float(low), float(high), (1 + extreme) / (1 + draws))
 
 
 def _block_means(
     values: Float64[np.ndarray, " window"], block: int, draws: int, seed: int
 ) -> Float64[np.ndarray, " draw"]:
-    """Means of drawn series; a block's sum is made once, wherever it begins."""
+    """Means of drawn series, from the sums of all blocks."""
     count = len(values)
-    whole, rest = divmod(count, block)
-    total = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[:block]]))])
-    begin = np.random.default_rng(seed).integers(count, size=(draws, whole + 1))
-    sums = (total[block:] - total[:-block])[begin[:, :-1]].sum(1)
-    last = begin[:, -1]  # cut short, so that the series is as long as the windows
-    return (sums + total[last + rest] - total[last]) / count
+    full, rest = divmod(count, block)
+    cumulative = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[:block]]))])
+    starts = np.random.default_rng(seed).integers(count, size=(draws, full + 1))
+    sums = (cumulative[block:] - cumulative[:-block])[starts[:, :-1]].sum(1)
+    last = starts[:, -1]  # a shorter block, so that the series has as many windows
+    return (sums + cumulative[last + rest] - cumulative[last]) / count

@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.evaluation.comparison import Budget
 from stonet.experiments import ablation, comparison, cost, inductive, irregular
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
+from stonet.training.budget import Budget
 
 
 class Experiment(Protocol):
     """What a file in this folder offers.
 
     `models` are the rows that are wanted, none for the experiment's own choice; an unknown one is
-    refused. What `measure` returns goes into a JSON file; its "training" is `vars(trained.row)`,
+    refused. What `measure` returns goes into a JSON file; its "training" is `vars(trained.cost)`,
     from which the cell can be repeated to the step, or "skipped" says why there is nothing.
     """
 

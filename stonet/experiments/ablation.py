@@ -14,13 +14,13 @@ from typing import Any
 from stonet.config import Config, load_config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.error_summary import errors_of, in_short
 from stonet.models.stonet import STONetwork
 from stonet.plotting.figures import MARKERS, PALETTE
+from stonet.training.budget import Budget, train
 
 NAME = "ablation"
 DEFAULT, SEED = "default", "train.seed"

@@ -8,9 +8,9 @@ from typing import Any
 
 from stonet.config import load_config
 from stonet.errors import unknown_name
-from stonet.evaluation.comparison import Budget
 from stonet.experiments.cell import Cell
 from stonet.experiments.datasets import PUBLISHED, SHORT, task_of
+from stonet.training.budget import Budget
 
 ON_FEW = {"ablation", "cost"}  # experiments with many settings, on the tasks `ablated`
 ONE_SEED = {"ablation", "cost", "inductive", "irregular"}

@@ -16,7 +16,7 @@ from typing import Any
 from stonet._version import __version__
 from stonet.config import Config, load_config, make_config
 from stonet.errors import DataError
-from stonet.evaluation.comparison import Budget
+from stonet.training.budget import Budget
 
 FORMAT = 1
 DIGITS = 6

@@ -15,13 +15,13 @@ import numpy as np
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.significance import paired_block_bootstrap
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import errors_of, hourly
 from stonet.experiments.figures import draw_all, draw_curves, draw_maps
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
+from stonet.training.budget import Budget, train
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"

@@ -19,7 +19,7 @@ from stonet.data.batch import Batch, make_batch
 from stonet.data.field import Dataset, Field
 from stonet.data.scaling import Scaler
 from stonet.data.windows import Windows, cut, in_batches, split
-from stonet.evaluation.comparison import Trained
+from stonet.training.budget import TrainingResult
 
 SEED = 20
 KNOTS = 4  # inputs at most that a spline through the forecast also goes through
@@ -99,9 +99,9 @@ def _draws(chosen: Chosen, shape: tuple[int, ...]) -> Float64[np.ndarray, "batch
     return np.stack([np.random.default_rng((SEED, int(w))).random(shape) for w in chosen])
 
 
-def answer(trained: Trained, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
+def answer(trained: TrainingResult, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
     """The forecast in the data's own units."""
-    run = trained.run
+    run = trained.trained
     with torch.inference_mode():
         return run.scaler.in_units(run.model(batch, graphs).forecast)
 
@@ -120,7 +120,7 @@ def coarser(dataset: Dataset, every: int) -> Dataset:
 class Between:
     """Test windows of the finer data, for a model that was trained on every so many-th frame."""
 
-    trained: Trained
+    trained: TrainingResult
     fine: Dataset
     every: int
 
@@ -166,7 +166,7 @@ class Between:
     def forecast(self, jitter: bool = False, told: bool = True) -> Series:
         """At the training points and all finer times, in the data's own units."""
         nodes = self.trained.task.nodes
-        graphs = self.trained.run.model.eval().graphs(nodes, nodes)
+        graphs = self.trained.trained.model.eval().graphs(nodes, nodes)
         parts = [answer(self.trained, b, graphs).numpy() for _, b in self.batches(jitter, told)]
         return np.concatenate(parts)
 

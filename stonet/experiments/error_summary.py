@@ -13,10 +13,10 @@ from jaxtyping import Float64, Int64
 
 from stonet.data.durations import DAY, SECOND
 from stonet.data.windows import Windows
-from stonet.evaluation.comparison import Trained
 from stonet.evaluation.metrics import METRICS, Statistics
 from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
+from stonet.training.budget import TrainingResult
 from stonet.training.task import Task
 
 HOURS = 24
@@ -24,12 +24,12 @@ WORST = 5  # points that are named
 MANY = 300  # points up to which each one's error is kept
 
 
-def errors_of(trained: Trained, part: str = "test", most: int | None = None) -> Scores:
+def errors_of(trained: TrainingResult, part: str = "test", most: int | None = None) -> Scores:
     """All that is kept of a trained model's errors at the points that it was trained on.
 
     With `most`, at most so many windows are scored, evenly spread.
     """
-    run, task = trained.run, trained.task
+    run, task = trained.trained, trained.task
     given, truth = (task.windows(part, task.scoring_stride, raw=raw) for raw in (False, True))
     if most is not None:
         given, truth = given.thin(most), truth.thin(most)
@@ -44,17 +44,17 @@ def errors_of(trained: Trained, part: str = "test", most: int | None = None) -> 
         "units": list(run.units),
         "by_window": tally.by_window(),
         **_by_point(tally, task),
-        "training": vars(trained.row),
+        "training": vars(trained.cost),
     }
 
 
-def hourly(trained: Trained, part: str = "test") -> Scores | None:
+def hourly(trained: TrainingResult, part: str = "test") -> Scores | None:
     """MAE and bias by the hour (UTC) of the target; None where there are no hours.
 
     Windows start at all hours in turn. Those of the other scores start at the same ones every day,
     so that an hour would always be the same lead.
     """
-    run, task = trained.run, trained.task
+    run, task = trained.trained, trained.task
     if not task.time_spec.daily:
         return None
     a_day, stride = round(DAY / task.time_spec.step), task.scoring_stride

@@ -20,7 +20,6 @@ from matplotlib.axes import Axes
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import deviation
 from stonet.experiments.budgets import ExperimentBudget
@@ -30,6 +29,7 @@ from stonet.experiments.drawing import panels, save
 from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
 from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import MARKERS, PALETTE
+from stonet.training.budget import Budget, train
 
 NAME = "inductive"
 GOALS = {"deviation": 4.0, "gain": 10.0}  # percent: at most, at least
@@ -101,7 +101,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         return {"skipped": f"'{dataset.name}' holds no points out. Set data.unseen."}
     at_seen = list(asked(trained, seen, seen))
     groups = {"seen": errors(trained, at_seen, len(seen))}
-    if trained.run.model.inductive:
+    if trained.trained.model.inductive:
         both = np.concatenate([seen, unseen])
         for name, nodes in (("unseen", both), ("no_history", seen)):
             groups[name] = errors(trained, asked(trained, nodes, unseen), len(unseen))
@@ -112,7 +112,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         sources["ideal"] = what_came(at_seen), "kriging"
     for name, (values, how) in sources.items():
         guess = interpolate(values, task.nodes, task.dataset.points.take(unseen), methods[how])
-        guess = trained.run.scaler.within(guess)  # as all forecasts are
+        guess = trained.trained.scaler.within(guess)  # as all forecasts are
         groups[name] = errors(trained, beside(task, guess, unseen), len(unseen))
     for name in {*groups} - {"no_history", *HOW}:  # whose difference is tested
         del groups[name]["by_window"]
@@ -122,8 +122,8 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         "deviation": deviations(groups),
         "methods": {how: [asdict(one) for one in methods[how]] for how in HOW},
         "ratios": by_ratio(trained, seen, unseen) if cell.options["ratios"] else [],
-        "units": list(trained.run.units),
-        "training": vars(trained.row),
+        "units": list(trained.trained.units),
+        "training": vars(trained.cost),
     }
 
 

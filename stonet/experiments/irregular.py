@@ -26,8 +26,7 @@ from stonet.data.field import Dataset
 from stonet.data.time_spec import HORIZON
 from stonet.data.windows import in_batches
 from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.comparison import Budget, Trained, train
-from stonet.evaluation.scoring import BATCH, empty_statistics
+from stonet.evaluation.scoring import MAX_WINDOWS, empty_statistics
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, variant
@@ -45,6 +44,7 @@ from stonet.experiments.datasets import task_of
 from stonet.experiments.drawing import panels, save
 from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import PALETTE
+from stonet.training.budget import Budget, TrainingResult, train
 
 NAME = "irregular"
 GOALS = {"labels": 5.0, "random": 10.0, "outage": 10.0}  # percent at most: half, a quarter lost
@@ -126,23 +126,23 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         trained = train(coarser(dataset, EVERY) if between else dataset, config, budget)
     except UsageError as error:  # daily persistence without days
         return {"skipped": str(error)}
-    found: Scores = {"units": list(trained.run.units), "training": vars(trained.row)}
+    found: Scores = {"units": list(trained.trained.units), "training": vars(trained.cost)}
     if between:
         return found | between_steps(Between(trained, dataset, EVERY))
-    found |= {"horizon": trained.run.time_spec.horizon, "whole": errors(trained, unchanged)}
+    found |= {"horizon": trained.trained.time_spec.horizon, "whole": errors(trained, unchanged)}
     if cell.options["ask"] == "missing":
         for name, loss in LOSSES.items():
             found[name] = [{"share": s} | errors(trained, loss(s)) for s in SHARES]
     return found
 
 
-def errors(trained: Trained, change: Change) -> Scores:
+def errors(trained: TrainingResult, change: Change) -> Scores:
     """At the training points, on the test part, with the inputs changed."""
-    run, task = trained.run, trained.task
+    run, task = trained.trained, trained.task
     given = task.windows("test", task.scoring_stride).thin(MOST)
     truth = task.windows("test", task.scoring_stride, raw=True).thin(MOST)
     graphs, statistics = run.model.eval().graphs(task.nodes, task.nodes), empty_statistics(run)
-    for chosen in in_batches(given, BATCH):
+    for chosen in in_batches(given, MAX_WINDOWS):
         forecast = answer(trained, change(given.inputs(chosen), chosen), graphs)
         statistics.add(forecast, *truth.targets(chosen))
     return {metric: statistics.value(metric) for metric in METRICS}

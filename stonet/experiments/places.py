@@ -9,20 +9,20 @@ import torch
 from jaxtyping import Float64, Int64
 
 from stonet.data.windows import in_batches
-from stonet.evaluation.comparison import Trained
 from stonet.evaluation.interpolation import FRAMES, Method, fit_inverse_distance, fit_kriging
 from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
 from stonet.experiments.error_summary import ErrorAccumulator
+from stonet.training.budget import TrainingResult
 from stonet.training.task import Task
 
 RATIOS = (0.125, 0.25, 0.5, 0.75, 1.0)  # unseen/seen after one and the same training
 Index = Int64[np.ndarray, "_"]  # positions of points
 
 
-def asked(trained: Trained, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
+def asked(trained: TrainingResult, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
     """The model's scored_batches on the test part at `queries`, given the past at `nodes`."""
-    run, task = trained.run, trained.task
+    run, task = trained.trained, trained.task
     points, stride = task.dataset.points, task.scoring_stride
     graphs = run.model.graphs(points.take(nodes), points.take(queries))
     given, truth = task.windows("test", stride, nodes), task.windows("test", stride, queries, True)
@@ -51,9 +51,9 @@ def what_came(found: Iterable[ScoredBatch]) -> Float64[np.ndarray, "window futur
     return known
 
 
-def errors(trained: Trained, found: Iterable[ScoredBatch], queries: int) -> Scores:
+def errors(trained: TrainingResult, found: Iterable[ScoredBatch], queries: int) -> Scores:
     """What is kept of the errors at some points, in the data's own units."""
-    task, statistics = trained.task, empty_statistics(trained.run)
+    task, statistics = trained.task, empty_statistics(trained.trained)
     tally = ErrorAccumulator(task.windows("test", task.scoring_stride, raw=True), queries)
     for answer in found:
         statistics.add(answer.forecast, answer.truth, answer.observed)
@@ -78,7 +78,7 @@ def fitted(task: Task) -> dict[str, list[Method]]:
     }
 
 
-def by_ratio(trained: Trained, seen: Index, unseen: Index) -> list[Scores]:
+def by_ratio(trained: TrainingResult, seen: Index, unseen: Index) -> list[Scores]:
     """Only some of the unseen points join, drawn once: the paper's sweep, after one training."""
     found, order = [], np.random.default_rng(0).permutation(unseen)
     for ratio in RATIOS:

@@ -1,7 +1,8 @@
-"""From observations to a forecast: any points, any times. Command line and server call this."""
+"""Forecast: from a trained model and observations to values at any points and times."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,253 +19,198 @@ from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, own_nodes
-from stonet.inference.session import QUERIES, ChunkSize, Session, cut
-from stonet.io.dates import parse_date
-from stonet.io.zarr_writer import open_writer
+from stonet.inference.session import Session, select_queries
+from stonet.io.moments import parse_date
+from stonet.io.zarr_writer import filled
 from stonet.system import distributed
-from stonet.system.progress import report_progress
-from stonet.system.resources import parse_size, trim_memory
+from stonet.system.progress import tell
+from stonet.system.resources import give_back
+from stonet.system.spill import parse_size
 from stonet.training.trained_model import TrainedModel
 
-REACH = 1.25  # how far beyond the trained horizon one may ask
-OLD = 1.5  # inputs older than this many windows say nothing
-FINER = 0.5  # of the trained step: frames that are closer than that are of another kind
-HELD = 16  # bytes for each number of an answer in memory: as it comes, checked, and written
+MAX_LEAD = 1.25  # in trained horizons
+MAX_AGE = 1.5  # of inputs, in trained past lengths
+MIN_STEP = 0.5  # of the data, in trained steps
+BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
 
 Times = Sequence[str | int | np.datetime64]
 
 
 def forecast(
-    run: TrainedModel,
+    trained: TrainedModel,
     field: Field,
     at: Points | None = None,
     times: Times | None = None,
     memory: int | str | None = None,
     session: Session | None = None,
 ) -> Field:
-    """The future of `field`, in its own units, at `at` and `times`.
+    """Forecast what follows the last time of a field, in its own units.
 
     Args:
-        run: a trained model.
-        field: observations; the forecast is issued at its last time. Its points need not be the
-            training points: new ones with a past simply join.
-        at: where to ask (None: at the field's points). Points without a past are answered too.
-        times: leads like "+90min", dates, or nanoseconds (None: the trained lead times).
+        trained: a trained model.
+        field: observations; the issue time is its last time. Its points need not be the training
+            points: new points with a history join the graph.
+        at: the query points (None: the field's points). They need no history.
+        times: leads such as "+90min", dates, or nanoseconds (None: the trained leads).
         memory: bytes, or a size such as "2G", that the whole process may take.
-        session: of this run and these points, if one is at hand: it spares making the graph.
+        session: of this model and these points; it saves building the graph again.
+
+    Returns:
+        the forecast; its `sites` tell the distance of the nearest observation and the support.
+
+    Raises:
+        DataError: if the field does not fit the model, or nothing was observed of late.
+        UsageError: if points, times or session do not fit.
+        ResourceError: if the memory is too small.
+
+    Example:
+        >>> trained = TrainedModel.load("runs/uk")
+        >>> forecast(trained, stonet.read("uk.nc"), times=["+90min", "+6h"])
     """
-    queries, ask, batch = _asked(run, field, at, times)
-    if session is None:
-        session = Session(run, field.points)
-    elif session.run is not run or session.nodes != field.points:
-        raise UsageError("The session is of another run or of other points than the field.")
-    size = len(ask) * len(queries) * len(run.channels)
-    encoded, pace = session.encode(batch), ChunkSize(_bytes(memory), HELD * size)
-    values = np.empty((len(ask), len(queries), len(run.channels)), np.float32)
+    queries, requested, batch = _prepare(trained, field, at, times)
+    session = _matching_session(trained, field, session)
+    shape = (len(requested), len(queries), len(trained.channels))
+    encoded = session.encode(batch)
+    chunk_size = session.chunk_size(_in_bytes(memory), BYTES_PER_VALUE * math.prod(shape))
+    values = np.empty(shape, np.float32)
     done = 0
-    for part in session.answer(encoded, batch, queries, pace):
-        values[:, done : done + part.shape[2]] = part[0]
-        done += part.shape[2]
-        report_progress(done, len(queries))
-    return as_field(run, latest_frames(run, field), values, ask, queries)
+    for chunk in session.forecast_chunks(encoded, batch, queries, chunk_size):
+        values[:, done : done + chunk.shape[2]] = chunk[0]
+        done += chunk.shape[2]
+        tell(done, len(queries))
+    return as_field(trained, latest_frames(trained, field), values, requested, queries)
 
 
 def forecast_to_file(
-    run: TrainedModel,
+    trained: TrainedModel,
     field: Field,
     path: str | Path,
     at: Points | None = None,
     times: Times | None = None,
     memory: int | str | None = None,
+    session: Session | None = None,
 ) -> tuple[int, int]:
-    """As `forecast`, into a .zarr or .nc, piece by piece; the answer is never held as a whole.
+    """As `forecast`, into a file chunk by chunk; the result is never held in memory.
 
-    Processes that torchrun started share the queries of a Zarr store. Gives the number of times and
-    of points.
+    Processes started by torchrun share the queries of a Zarr store.
+
+    Args:
+        trained: a trained model.
+        field: observations.
+        path: ending in .zarr or .nc.
+        at: the query points (None: the field's points).
+        times: leads, dates or nanoseconds (None: the trained leads).
+        memory: that the whole process may take.
+        session: of this model and these points; its `max_queries` are a chunk of the file.
+
+    Returns:
+        the number of times and of points.
     """
-    queries, ask, batch = _asked(run, field, at, times)
-    session = Session(run, field.points)
-    chunk = min(QUERIES, -(-len(queries) // distributed.size()))
-    empty = as_field(run, latest_frames(run, field), None, ask, queries)
-    with open_writer(Path(path), (len(ask), chunk), *outline(empty)) as write:
-        encoded, pace = session.encode(batch), ChunkSize(_bytes(memory))
-        mine = range(distributed.rank() * chunk, len(queries), distributed.size() * chunk)
-        for number, start in enumerate(mine):
-            part = cut(queries, start, min(start + chunk, len(queries)))
-            found = list(session.answer(encoded, batch, part, pace))
-            write((0, start), np.concatenate(found, axis=2)[0])
-            trim_memory()
-            report_progress(number + 1, len(mine))
-    return len(ask), len(queries)
+    queries, requested, batch = _prepare(trained, field, at, times)
+    session = _matching_session(trained, field, session)
+    width = min(session.max_queries, -(-len(queries) // distributed.size()))
+    empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
+    with filled(Path(path), (len(requested), width), *outline(empty)) as write:
+        encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
+        starts = range(distributed.rank() * width, len(queries), distributed.size() * width)
+        for number, start in enumerate(starts):
+            part = select_queries(queries, start, min(start + width, len(queries)))
+            chunks = list(session.forecast_chunks(encoded, batch, part, chunk_size))
+            write((0, start), np.concatenate(chunks, axis=2)[0])
+            give_back()
+            tell(number + 1, len(starts))
+    return len(requested), len(queries)
 
 
-def as_field(
-    run: TrainedModel,
-    window: Field,
-    values: Float32[np.ndarray, "future query channel"] | None,
-    ask: Int64[np.ndarray, " future"],
-    queries: Points,
-) -> Field:
-    """The answer with all that is known of it; without values, one that takes no room."""
-    shape = (len(ask), len(queries), len(run.channels))
-    known: dict[str, Any] = dict(
-        times=ask,
-        points=queries,
-        channels=run.channels,
-        units=run.units,
-        calendar=window.calendar,
-        reference_time=int(window.times[-1]),
-        attrs={
-            "title": f"Forecast by {run.config.model}",
-            "source": f"stonet, trained on {run.dataset}",
-        },
-        sites=support(window, queries, run.config.graph.decoder_radius),
-    )
-    if values is None:
-        nothing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
-        return Field.trusted(values=nothing[0], mask=nothing[1], notes=(), **known)
-    return Field(values=values, **known)
-
-
-def _asked(
-    run: TrainedModel, field: Field, at: Points | None, times: Times | None
+def _prepare(
+    trained: TrainedModel, field: Field, at: Points | None, times: Times | None
 ) -> tuple[Points, Int64[np.ndarray, " future"], Batch]:
-    """Where, when, and from what; refused if that does not fit the run."""
-    check_fits(run, field)
-    check_observed(run, field)
+    """Query points, requested times and the input batch; refused if they do not fit the model."""
+    trained.check_compatible(field)
+    check_step(trained, field)
+    check_observed(trained, field)
     queries = field.points if at is None else at
-    check_kind(field.points, queries)
-    ask = requested_times(run, int(field.times[-1]), times, field.calendar)
-    return queries, ask, latest_window(run, field, ask)
+    check_geometry(field.points, queries)
+    requested = requested_times(trained, int(field.times[-1]), times, field.calendar)
+    return queries, requested, latest_batch(trained, field, requested)
 
 
-def check_kind(nodes: Points, queries: Points) -> None:
-    """Refuse questions on another geometry."""
-    if queries.kind != nodes.kind:
-        raise UsageError(f"Asked at points on a {queries.kind}; the data lie on a {nodes.kind}.")
+def _matching_session(trained: TrainedModel, field: Field, session: Session | None) -> Session:
+    """The given session if it is of this model and field, or a new one."""
+    if session is None:
+        return Session(trained, field.points)
+    if session.trained is not trained or session.nodes != field.points:
+        raise UsageError("The session is of another model or of other points than the field.")
+    return session
 
 
-def support(
-    window: Field, queries: Points, radius: float | None
-) -> dict[str, Float64[np.ndarray, " query"]]:
-    """What stands behind an answer: how far the nearest observed point is, and of which kind.
-
-    Support is 0 at a point that was observed in the window, 1 within the radius of one, else 2.
-    """
-    there = np.flatnonzero(window.observed.any((0, 2)))
-    if not len(there):  # nothing stands behind it
-        nothing = np.full(len(queries), np.nan), np.full(len(queries), 2.0)
-        return dict(zip(("nearest_observation", "support"), nothing, strict=True))
-    nodes = window.points.take(there)
-    nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
-    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
-    within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
-    observed = own_nodes(queries, nodes) < len(nodes)
-    unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0
-    support = np.where(observed, 0.0, np.where(within, 1.0, 2.0))
-    return {"nearest_observation": distance * unit, "support": support}
-
-
-def check_fits(run: TrainedModel, field: Field) -> None:
-    """Refuse data that the model was not made for, saying what differs."""
-    if field.channels != run.channels:
-        raise DataError(
-            f"The data hold {field.channels}; this model forecasts {run.channels}. "
-            "Select or rename the variables so that they agree, in this order."
-        )
-    if field.units != run.units:
-        raise DataError(
-            f"The data are in {field.units}; this model was trained in {run.units}. Convert them."
-        )
-    if field.points.kind != run.nodes.kind:
-        raise DataError(
-            f"The data lie on a {field.points.kind}; this model was trained on a {run.nodes.kind}. "
-            "Give coordinates of the same kind."
-        )
-    if field.calendar != run.time_spec.calendar:
-        kinds = {True: "dates", False: "seconds from zero"}
-        raise DataError(
-            f"The data's times are {kinds[field.calendar]}; this model was trained on "
-            f"{kinds[run.time_spec.calendar]}."
-        )
-    check_step(run, field)
-
-
-def check_step(run: TrainedModel, field: Field) -> None:
-    """Refuse much denser frames: the last few of them are no past that the model knows."""
-    if len(field.times) > 2 and field.step < FINER * run.time_spec.step:
-        step = run.time_spec.step / 1e9
+def check_step(trained: TrainedModel, field: Field) -> None:
+    """Refuse frames that are much denser than in training: the past would be too short."""
+    time_spec = trained.time_spec
+    if len(field.times) > 2 and field.step < MIN_STEP * time_spec.step:
+        step = time_spec.step / 1e9
         raise DataError(
             f"The data have a frame every {field.step / 1e9:g} s; this model was trained on one "
-            f"every {step:g} s, and the last {run.time_spec.past} frames would tell it little. Read "
-            f"them with --every {step:g}s."
+            f"every {step:g} s, and the last {time_spec.past} frames cover too short a time. "
+            f"Read them with --every {step:g}s."
         )
 
 
-def check_observed(run: TrainedModel, field: Field) -> None:
-    """Refuse a window in which nothing was observed."""
-    if not latest_frames(run, field).observed.any():
+def check_observed(trained: TrainedModel, field: Field) -> None:
+    """Refuse a field without any value in the last frames."""
+    if not latest_frames(trained, field).observed.any():
         raise DataError(
-            f"No value was observed in the last {run.time_spec.past} steps before "
+            f"No value was observed in the last {trained.time_spec.past} steps before "
             f"{time_label(int(field.times[-1]), field.calendar)}: there is nothing to forecast "
-            "from. Cut the field where its last values are."
+            "from. End the field at its last values."
         )
 
 
-def latest_frames(run: TrainedModel, field: Field) -> Field:
-    """The last frames, as many as the model looks back to, but no older ones than that."""
-    time_spec = run.time_spec
-    recent = np.flatnonzero(field.times > field.times[-1] - OLD * time_spec.past * time_spec.step)
-    return field.between(int(recent[-time_spec.past :][0]), len(field.times))
-
-
-def latest_window(run: TrainedModel, field: Field, ask: Int64[np.ndarray, " future"]) -> Batch:
-    """One window that ends with the field's last frame; frames that it lacks count as missing."""
-    time_spec, part = run.time_spec, latest_frames(run, field)
-    lacking = time_spec.past - len(part.times)
-    earlier = part.times[0] - time_spec.step * np.arange(lacking, 0, -1)
-    values = np.concatenate(
-        [np.zeros((lacking, *part.values.shape[1:]), np.float32), run.scaler.normalise(part.values)]
-    )
-    observed = np.concatenate([np.zeros((lacking, *part.values.shape[1:]), bool), part.observed])
-    return make_batch(
-        lambda i: (torch.from_numpy((values * observed)[i]), torch.from_numpy(observed[i])),
-        np.concatenate([earlier, part.times]),
-        np.arange(time_spec.past)[None],
-        ask[None],
-        time_spec,
-        run.config.network.window_time,
-    )
+def check_geometry(nodes: Points, queries: Points) -> None:
+    """Refuse queries on another geometry."""
+    if queries.kind != nodes.kind:
+        raise UsageError(
+            f"The query points lie on a {queries.kind}; the data lie on a {nodes.kind}. "
+            "Give coordinates of the same kind."
+        )
 
 
 def requested_times(
-    run: TrainedModel, issue: int, times: Times | None, calendar: bool
+    trained: TrainedModel, issue_time: int, times: Times | None, calendar: bool
 ) -> Int64[np.ndarray, " future"]:
-    """The asked times in nanoseconds, increasing and within reach."""
-    time_spec = run.time_spec
+    """The requested times in nanoseconds; refused unless they increase and are within reach."""
+    time_spec = trained.time_spec
     if isinstance(times, str):
         times = [times]
     if times is None:
-        return issue + time_spec.step * np.arange(1, time_spec.horizon + 1)
-    asked = np.array([one_time(issue, time, calendar) for time in times], dtype=np.int64)
-    last = issue + int(REACH * time_spec.horizon * time_spec.step)
-    wrong = asked[(asked <= issue) | (asked > last)]
-    if len(wrong) or not len(asked):
+        return issue_time + time_spec.step * np.arange(1, time_spec.horizon + 1)
+    requested = np.array([parse_time(time, calendar, issue_time) for time in times], dtype=np.int64)
+    last = issue_time + int(MAX_LEAD * time_spec.horizon * time_spec.step)
+    outside = requested[(requested <= issue_time) | (requested > last)]
+    if len(outside) or not len(requested):
         raise UsageError(
-            f"{len(wrong)} of {len(asked)} asked times are out of reach"
-            + (f" (first: {time_label(int(wrong[0]), calendar)})" if len(wrong) else "")
-            + f"; this model answers after {time_label(issue, calendar)} and up to "
+            f"{len(outside)} of {len(requested)} requested times are out of reach"
+            + (f" (first: {time_label(int(outside[0]), calendar)})" if len(outside) else "")
+            + f"; this model forecasts times after {time_label(issue_time, calendar)} and up to "
             + f"{time_label(last, calendar)}."
         )
-    if (np.diff(asked) <= 0).any():
-        raise UsageError("Asked times must increase; sort them and leave out duplicates.")
-    return asked
+    if (np.diff(requested) <= 0).any():
+        raise UsageError("Requested times must increase; sort them and remove duplicates.")
+    return requested
 
 
-def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool) -> int:
-    """A date, a number, or a lead after the issue time, in nanoseconds."""
-    if issue is not None and isinstance(time, str) and time.startswith("+"):
-        return issue + parse_duration(time[1:])
+def parse_time(
+    time: str | int | np.datetime64, calendar: bool, issue_time: int | None = None
+) -> int:
+    """A time in nanoseconds.
+
+    Args:
+        time: a date, nanoseconds, or a lead such as "+90min".
+        calendar: whether times are dates.
+        issue_time: to which leads are added (None: leads are refused).
+    """
+    if issue_time is not None and isinstance(time, str) and time.startswith("+"):
+        return issue_time + parse_duration(time[1:])
     if isinstance(time, (int, np.integer)):
         return int(time)
     if not calendar:
@@ -274,9 +220,102 @@ def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool)
     try:
         return int(parse_date(str(time)).astype("datetime64[ns]").astype(np.int64))
     except UsageError as error:
-        hint = "" if issue is None else " Or write a lead such as '+1h30min'."
+        hint = "" if issue_time is None else " Or write a lead such as '+1h30min'."
         raise UsageError(f"{error}{hint}") from None
 
 
-def _bytes(memory: int | str | None) -> int | None:
+def latest_frames(trained: TrainedModel, field: Field) -> Field:
+    """The last frames of the field: at most `past` of them, and none that is too old."""
+    time_spec = trained.time_spec
+    oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
+    recent = np.flatnonzero(field.times > oldest)
+    return field.between(int(recent[-time_spec.past :][0]), len(field.times))
+
+
+def latest_batch(
+    trained: TrainedModel, field: Field, requested: Int64[np.ndarray, " future"]
+) -> Batch:
+    """One window that ends with the field's last frame; frames it lacks count as missing."""
+    time_spec, frames = trained.time_spec, latest_frames(trained, field)
+    lacking = time_spec.past - len(frames.times)
+    shape = (lacking, *frames.values.shape[1:])
+    normalised = trained.scaler.normalise(frames.values)
+    values = np.concatenate([np.zeros(shape, np.float32), normalised])
+    observed = np.concatenate([np.zeros(shape, bool), frames.observed])
+    earlier = frames.times[0] - time_spec.step * np.arange(lacking, 0, -1)
+    return make_batch(
+        lambda i: (torch.from_numpy((values * observed)[i]), torch.from_numpy(observed[i])),
+        np.concatenate([earlier, frames.times]),
+        np.arange(time_spec.past)[None],
+        requested[None],
+        time_spec,
+        trained.config.network.window_time,
+    )
+
+
+def as_field(
+    trained: TrainedModel,
+    window: Field,
+    values: Float32[np.ndarray, "future query channel"] | None,
+    requested: Int64[np.ndarray, " future"],
+    queries: Points,
+) -> Field:
+    """The forecast as a Field with its metadata.
+
+    Args:
+        trained: the model that made it.
+        window: the observed frames it was made from.
+        values: in the data's units (None: a field whose values take no memory).
+        requested: times in nanoseconds.
+        queries: the query points.
+    """
+    shape = (len(requested), len(queries), len(trained.channels))
+    metadata: dict[str, Any] = dict(
+        times=requested,
+        points=queries,
+        channels=trained.channels,
+        units=trained.units,
+        calendar=window.calendar,
+        reference_time=int(window.times[-1]),
+        attrs={
+            "title": f"Forecast by {trained.config.model}",
+            "source": f"stonet, trained on {trained.dataset}",
+        },
+        sites=support(window, queries, trained.config.graph.decoder_radius),
+    )
+    if values is None:
+        zeros, missing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
+        return Field.trusted(values=zeros, mask=missing, notes=(), **metadata)
+    return Field(values=values, **metadata)
+
+
+def support(
+    window: Field, queries: Points, radius: float | None
+) -> dict[str, Float64[np.ndarray, " query"]]:
+    """How well observations support a forecast at each query.
+
+    Args:
+        window: the observed frames.
+        queries: the query points.
+        radius: of the decoder (None: unlimited).
+
+    Returns:
+        `nearest_observation`: the distance of the nearest observed point, in km on a sphere.
+        `support`: 0 at a point that was observed, 1 within the radius of one, else 2.
+    """
+    observed_points = np.flatnonzero(window.observed.any((0, 2)))
+    if not len(observed_points):
+        unknown, unsupported = np.full(len(queries), np.nan), np.full(len(queries), 2.0)
+        return {"nearest_observation": unknown, "support": unsupported}
+    nodes = window.points.take(observed_points)
+    nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
+    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
+    within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
+    observed = own_nodes(queries, nodes) < len(nodes)
+    unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0
+    levels = np.where(observed, 0.0, np.where(within, 1.0, 2.0))
+    return {"nearest_observation": distance * unit, "support": levels}
+
+
+def _in_bytes(memory: int | str | None) -> int | None:
     return parse_size(memory) if isinstance(memory, str) else memory

@@ -1,4 +1,4 @@
-"""Hindcasts: a forecast from every time of a long series, from disk to disk, in bounded memory."""
+"""Hindcast: a forecast from every time of a long series, from disk to disk, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline_of_many
@@ -18,208 +18,232 @@ from stonet.data.geometry import Points
 from stonet.data.windows import Windows
 from stonet.errors import DataError, UsageError
 from stonet.inference.forecast import (
-    OLD,
+    MAX_AGE,
     as_field,
-    check_fits,
-    check_kind,
+    check_geometry,
+    check_step,
+    latest_batch,
     latest_frames,
-    latest_window,
 )
-from stonet.inference.session import QUERIES, Session, cut, windows_of
+from stonet.inference.session import MAX_QUERIES, Session, select_queries, select_windows
 from stonet.io.zarr_writer import ZarrWriter
 from stonet.system import distributed
-from stonet.system.progress import report_progress
-from stonet.system.resources import trim_memory
+from stonet.system.progress import tell
+from stonet.system.resources import give_back
 from stonet.training.run_folder import pack
 from stonet.training.trained_model import TrainedModel
 
 if TYPE_CHECKING:
     import xarray as xr
 
-CHUNK = 2**20  # numbers of a variable that are stored together
-MOST = 64  # forecasts that are stored together
-SEEN = 2**20  # sensors of all windows whose frames are encoded together
-GLANCE = 16  # frames by which data are told from other data
+FINGERPRINT_FRAMES = 16  # evenly spread, by which other data are recognised
 DIMS = ("forecast_reference_time", "forecast_period", "station")
+Issues = Int64[np.ndarray, " issue"]  # positions of the frames that forecasts start from
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is stored or computed together, which bounds the memory."""
+
+    chunk_values: int = 2**20  # of a variable in a chunk of the store
+    chunk_forecasts: int = 64  # in a chunk of the store
+    encoded_sensors: int = 2**20  # of all windows, encoded together
+    decoded_queries: int = MAX_QUERIES  # of all windows, decoded together
 
 
 def hindcast(
-    run: TrainedModel,
+    trained: TrainedModel,
     field: Field,
     path: str | Path,
     step: int | None = None,
     at: Points | None = None,
     seen: Int64[np.ndarray, " seen"] | None = None,
     resume: bool = False,
+    limits: Limits = Limits(),  # noqa: B008  frozen
 ) -> tuple[int, int, int]:
-    """Forecasts from all issue times into a Zarr store; its dims are `DIMS`.
+    """Write forecasts from all issue times into a Zarr store with the dimensions `DIMS`.
 
-    Each equals `stonet.inference.forecast.forecast` of the field up to that time; where nothing
-    was observed in the window, it is missing. Processes started by torchrun share the issue
-    times.
+    Each equals `stonet.inference.forecast.forecast` of the field up to its issue time; it is
+    missing where nothing was observed in the window. Processes started by torchrun share the
+    issue times.
 
     Args:
-        run: a trained model.
-        field: observations, in memory or on disk; they are read as they are needed.
+        trained: a trained model.
+        field: observations, in memory or on disk; frames are read when they are needed.
         path: of the store, ending in .zarr.
         step: nanoseconds between two issue times, counted from midnight (None: every frame).
-        at: where to ask (None: at the field's points).
-        seen: positions of the points that are given to the model (None: all).
-        resume: go on with interrupted work.
+        at: the query points (None: the field's points).
+        seen: positions of the points whose values the model sees (None: all).
+        resume: continue an interrupted hindcast.
+        limits: bounds of the memory.
 
     Returns:
         the number of issue times, of leads and of points.
+
+    Raises:
+        DataError: if the field does not fit the model, or is too short.
+        UsageError: if path, step or points do not fit, or an unfinished store exists.
+
+    Example:
+        >>> hindcast(trained, stonet.read("uk.zarr"), "hindcast.zarr", step=6 * 3600 * 10**9)
     """
-    check_fits(run, field)
-    past = _Past(run, field, seen)
-    queries = past.nodes if at is None else at
-    check_kind(past.nodes, queries)
-    issues = _issues(run, field, step)
-    leads, width = run.time_spec.horizon, len(queries)
-    block = int(np.clip(CHUNK // (leads * width), 1, MOST))
+    trained.check_compatible(field)
+    check_step(trained, field)
+    history = _History(trained, field, seen)
+    queries = history.nodes if at is None else at
+    check_geometry(history.nodes, queries)
+    issues = _issue_positions(trained, field, step)
+    leads, width = trained.time_spec.horizon, len(queries)
+    block = int(np.clip(limits.chunk_values // (leads * width), 1, limits.chunk_forecasts))
     block = min(block, -(-len(issues) // distributed.size()))
-    writer = ZarrWriter(Path(path), (block, min(width, CHUNK)))
-    first = past.field(int(issues[0]))
-    like = as_field(run, first, None, past.ask(issues[:1])[0], queries)
-    like = Field.trusted(**vars(like) | {"sites": {}})  # each forecast has its own
-    outline, channels = outline_of_many(like, field.times[issues])
-    writer.begin(outline, channels, DIMS, _mark(past, outline, block), resume)
-    session = Session(run, past.nodes)
-    mine = range(distributed.rank() * block, len(issues), distributed.size() * block)
-    most = max(1, SEEN // len(past.nodes))
+    writer = ZarrWriter(Path(path), (block, min(width, limits.chunk_values)))
+    first = history.window(int(issues[0]))
+    template = as_field(trained, first, None, history.target_times(issues[:1])[0], queries)
+    template = Field.trusted(**vars(template) | {"sites": {}})  # these differ between forecasts
+    outline, channels = outline_of_many(template, field.times[issues])
+    writer.begin(outline, channels, DIMS, _fingerprint(history, outline, block), resume)
+    session = Session(trained, history.nodes, max_queries=limits.decoded_queries)
+    starts = range(distributed.rank() * block, len(issues), distributed.size() * block)
+    group = max(1, limits.encoded_sensors // len(history.nodes))
     try:
-        for number, start in enumerate(mine):
+        for number, start in enumerate(starts):
             if not writer.has((start, 0, 0)):
                 chosen = issues[start : start + block]
-                groups = (chosen[i : i + most] for i in range(0, len(chosen), most))
-                found = [_forecasts(session, past, group, queries) for group in groups]
-                writer.write((start, 0, 0), np.concatenate(found))
-                trim_memory()
-            report_progress(number + 1, len(mine))
+                groups = (chosen[i : i + group] for i in range(0, len(chosen), group))
+                forecasts = [_forecasts(session, history, part, queries) for part in groups]
+                writer.write((start, 0, 0), np.concatenate(forecasts))
+                give_back()
+            tell(number + 1, len(starts))
         writer.finish()
     finally:
-        writer.release()
+        writer.let_go()
     return len(issues), leads, width
 
 
 @dataclass(frozen=True)
-class _Past:
-    """What the model may see at each issue time, read from the field when it is needed."""
+class _History:
+    """The frames that the model sees before each issue time, read when they are needed."""
 
-    run: TrainedModel
-    whole: Field
+    trained: TrainedModel
+    field: Field
     seen: Int64[np.ndarray, " seen"] | None
 
     @property
     def nodes(self) -> Points:
-        return self.whole.points if self.seen is None else self.whole.points.take(self.seen)
+        """The points whose values the model sees."""
+        return self.field.points if self.seen is None else self.field.points.take(self.seen)
 
-    def ask(self, issues: Int64[np.ndarray, " issue"]) -> Int64[np.ndarray, "issue lead"]:
-        leads = self.run.time_spec.step * np.arange(1, self.run.time_spec.horizon + 1)
-        return self.whole.times[issues][:, None] + leads
+    def target_times(self, issues: Issues) -> Int64[np.ndarray, "issue lead"]:
+        """The times that are forecast from each issue time, in nanoseconds."""
+        leads = self.trained.time_spec.step * np.arange(1, self.trained.time_spec.horizon + 1)
+        return self.field.times[issues][:, None] + leads
 
-    def field(self, issue: int) -> Field:
-        """The frames that a forecast from that frame on can see."""
-        part = self.whole.between(issue + 1 - self.run.time_spec.past, issue + 1)
+    def window(self, issue: int) -> Field:
+        """The frames before a forecast."""
+        part = self.field.between(issue + 1 - self.trained.time_spec.past, issue + 1)
         return part if self.seen is None else part.take(self.seen)
 
-    def stretched(self, issues: Int64[np.ndarray, " issue"]) -> np.ndarray:
-        """Whether the window reaches further back than what still says something."""
-        time_spec, times = self.run.time_spec, self.whole.times
-        return (
-            times[issues + 1 - time_spec.past]
-            <= times[issues] - OLD * time_spec.past * time_spec.step
-        )
+    def too_old(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
+        """Whether some frames of the window are too old to be used."""
+        time_spec, times = self.trained.time_spec, self.field.times
+        oldest = times[issues] - MAX_AGE * time_spec.past * time_spec.step
+        return times[issues + 1 - time_spec.past] <= oldest
 
-    def silent(self, issues: Int64[np.ndarray, " issue"]) -> np.ndarray:
+    def unobserved(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
         """Whether nothing was observed in the window."""
-        windows = (latest_frames(self.run, self.field(int(issue))) for issue in issues)
+        windows = (latest_frames(self.trained, self.window(int(issue))) for issue in issues)
         return np.array([not window.observed.any() for window in windows])
 
-    def batch(self, issues: Int64[np.ndarray, " issue"]) -> Batch:
-        """The windows of these issue times; a frame that several see is there once."""
-        time_spec = self.run.time_spec
-        past = issues[:, None] + np.arange(1 - time_spec.past, 1)
-        window_time = self.run.config.network.window_time
-        windows = Windows(
-            (self.whole,), self.run.scaler, self.whole.times, issues, time_spec, nodes=self.seen
-        )
+    def batch(self, issues: Issues) -> Batch:
+        """The windows of these issue times; a frame that several windows share is read once."""
+        trained, time_spec, times = self.trained, self.trained.time_spec, self.field.times
+        windows = Windows((self.field,), trained.scaler, times, issues, time_spec, nodes=self.seen)
         return make_batch(
-            windows.at, self.whole.times, past, self.ask(issues), time_spec, window_time
+            windows.at,
+            times,
+            issues[:, None] + np.arange(1 - time_spec.past, 1),
+            self.target_times(issues),
+            time_spec,
+            trained.config.network.window_time,
         )
 
 
 def _forecasts(
-    session: Session, past: _Past, issues: Int64[np.ndarray, " issue"], queries: Points
+    session: Session, history: _History, issues: Issues, queries: Points
 ) -> Float32[np.ndarray, "issue lead query channel"]:
-    """All forecasts from these issue times, in the data's units."""
-    run = session.run
-    shape = (len(issues), run.time_spec.horizon, len(queries), len(run.channels))
+    """The forecasts from these issue times, in the data's units; NaN where there is no input."""
+    trained, most = session.trained, session.max_queries
+    shape = (len(issues), trained.time_spec.horizon, len(queries), len(trained.channels))
     result = np.full(shape, np.nan, np.float32)
-    most = max(1, QUERIES // max(len(queries), len(past.nodes)))
-    asked = list(_encoded(session, past, issues, most))
-    for start in range(0, len(queries), QUERIES):
-        stop = min(start + QUERIES, len(queries))
-        piece = queries if len(queries) <= QUERIES else cut(queries, start, stop)
-        for rows, encoded, batch in asked:
-            values = session.decode(encoded, batch, piece).numpy()
-            result[rows, :, start:stop] = run.scaler.denormalise(values)
+    max_windows = max(1, most // max(len(queries), len(history.nodes)))
+    encodings = list(_encodings(session, history, issues, max_windows))
+    for start in range(0, len(queries), most):
+        stop = min(start + most, len(queries))
+        chunk = queries if len(queries) <= most else select_queries(queries, start, stop)
+        for rows, encoded, batch in encodings:
+            values = session.decode(encoded, batch, chunk).numpy()
+            result[rows, :, start:stop] = trained.scaler.denormalise(values)
     return result
 
 
-def _encoded(
-    session: Session, past: _Past, issues: Int64[np.ndarray, " issue"], most: int
+def _encodings(
+    session: Session, history: _History, issues: Issues, max_windows: int
 ) -> Iterator[tuple[Int64[np.ndarray, " row"], Any, Batch]]:
-    """The encoded past of all issue times that have one, at `most` so many together."""
-    silent, stretched = past.silent(issues), past.stretched(issues)
-    for row in np.flatnonzero(stretched & ~silent):  # with frames that count as missing
-        window, ask = past.field(int(issues[row])), past.ask(issues[[row]])[0]
-        batch = latest_window(past.run, window, ask)
+    """(positions among `issues`, encoding, batch) of groups of at most `max_windows` windows.
+
+    Windows without any observed value are left out.
+    """
+    unobserved, too_old = history.unobserved(issues), history.too_old(issues)
+    for row in np.flatnonzero(too_old & ~unobserved):  # one by one, old frames as missing
+        window, requested = history.window(int(issues[row])), history.target_times(issues[[row]])[0]
+        batch = latest_batch(history.trained, window, requested)
         yield np.array([row]), session.encode(batch), batch
-    plain = np.flatnonzero(~stretched & ~silent)
-    groups = [plain[i : i + most] for i in range(0, len(plain), most)]
-    if session.model.frame_wise and groups:  # frames are encoded once for all of them
-        every = past.batch(issues[plain])
-        encoded = session.encode(every)
+    regular = np.flatnonzero(~too_old & ~unobserved)
+    groups = [regular[i : i + max_windows] for i in range(0, len(regular), max_windows)]
+    if session.model.frame_wise and groups:  # shared frames are encoded once
+        shared = history.batch(issues[regular])
+        encoded = session.encode(shared)
         for number, rows in enumerate(groups):
-            chosen = slice(number * most, number * most + len(rows))
-            yield rows, encoded, windows_of(every, chosen)
+            chosen = slice(number * max_windows, number * max_windows + len(rows))
+            yield rows, encoded, select_windows(shared, chosen)
         return
     for rows in groups:
-        batch = past.batch(issues[rows])
+        batch = history.batch(issues[rows])
         yield rows, session.encode(batch), batch
 
 
-def _issues(run: TrainedModel, field: Field, step: int | None) -> Int64[np.ndarray, " issue"]:
-    """Positions of the frames that a forecast starts from: those with a window before them."""
-    past, times = run.time_spec.past, field.times
+def _issue_positions(trained: TrainedModel, field: Field, step: int | None) -> Issues:
+    """Positions of the frames that forecasts start from: those with enough frames before."""
+    past, times = trained.time_spec.past, field.times
     if len(times) < past:
         raise DataError(
-            f"The data have {len(times)} frames; this model looks at {past} before each forecast. "
+            f"The data have {len(times)} frames; this model needs {past} before each forecast. "
             "Give a longer series."
         )
-    chosen = np.arange(len(times))
+    positions = np.arange(len(times))
     if step is not None:
         if step < 1:
-            raise UsageError("Issue times need a step of more than nothing, such as '6h'.")
-        turn = times // step
-        chosen = np.flatnonzero(np.diff(turn, prepend=turn[0] - 1))  # the first frame of each
-    chosen = chosen[chosen >= past - 1]
-    if not len(chosen):
+            raise UsageError(f"step is {step}; expected a positive duration such as '6h'.")
+        interval = times // step
+        positions = np.flatnonzero(np.diff(interval, prepend=interval[0] - 1))  # first of each
+    positions = positions[positions >= past - 1]
+    if not len(positions):
         raise DataError(
             f"No issue time has {past} frames before it. Give a longer series or a shorter step."
         )
-    return chosen
+    return positions
 
 
-def _mark(past: _Past, outline: xr.Dataset, block: int) -> str:
-    """What tells one piece of work from another: weights, data, points, times, how it is cut."""
-    seal = hashlib.sha256(pack(past.run.model.state_dict(), {}))
-    seal.update(past.nodes.coordinates.tobytes())
-    for frame in np.unique(np.linspace(0, len(past.whole.times) - 1, GLANCE).astype(int)):
-        seen = past.whole.between(int(frame), int(frame) + 1)
-        seal.update(np.where(seen.observed, seen.values, 0).tobytes() + seen.observed.tobytes())
+def _fingerprint(history: _History, outline: xr.Dataset, block: int) -> str:
+    """A hash of weights, data, points, times and blocks, by which a resumed hindcast is checked."""
+    digest = hashlib.sha256(pack(history.trained.model.state_dict(), {}))
+    digest.update(history.nodes.coordinates.tobytes())
+    last = len(history.field.times) - 1
+    for position in np.unique(np.linspace(0, last, FINGERPRINT_FRAMES).astype(int)):
+        frame = history.field.between(int(position), int(position) + 1)
+        values = np.where(frame.observed, frame.values, 0)
+        digest.update(values.tobytes() + frame.observed.tobytes())
     for name in sorted(map(str, outline.coords)):
         values = outline[name].values
-        seal.update(values.tobytes() if values.dtype.kind != "O" else repr(list(values)).encode())
-    return f"{seal.hexdigest()} by {block}"
+        digest.update(values.tobytes() if values.dtype.kind != "O" else repr(list(values)).encode())
+    return f"{digest.hexdigest()} by {block}"

@@ -1,4 +1,4 @@
-"""Session: a trained run that is asked again and again, in no more memory than it may have."""
+"""Session: repeated forecasts of one model among the same sensors, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,130 +15,172 @@ from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.errors import ResourceError
 from stonet.models.forecaster import Graphs
-from stonet.system.resources import peak_mb, resident_mb, size_label, trim_memory
+from stonet.system.resources import give_back, peak_mb, resident_mb
+from stonet.system.spill import size_label
 from stonet.training.trained_model import TrainedModel
 
-QUERIES = 8192  # answered at a time; more would not be quicker
-FEW = 256  # with how many to begin where memory is short
-MARGIN = 1.1  # memory is not quite proportional
-ENCODED = 2**17  # values of a channel that are encoded at a time, where frames do not mind
-MB = 1.024e6  # bytes: what the system calls 1000 kB
+MAX_QUERIES = 8192  # decoded together; more are not faster
+INITIAL_QUERIES = 256  # decoded together at first, where memory is limited
+MEMORY_MARGIN = 1.1  # since memory is not quite proportional to the number of queries
+MAX_ENCODED_VALUES = 2**17  # of a channel, encoded together where frames are independent
+MIN_CHUNK_BYTES = 2**27  # of a chunk, assumed in the error message
+MB = 1.024e6  # bytes; the system reports memory in units of 1000 kB
 
 
 class ChunkSize:
-    """How many queries to answer at a time: ever more, as long as the memory allows.
+    """The number of queries to decode together: doubled as long as the memory allows.
 
     Args:
-        memory: bytes that the process may take; None: no limit is given.
-        kept: bytes of it that the answer will fill.
+        memory: bytes that the process may take (None: no limit).
+        result_bytes: memory that the result will need.
+        initial: queries of the first chunk, if there is a limit.
+        maximum: queries of a chunk.
+
+    Raises:
+        ResourceError: if program, data and result alone exceed the limit.
     """
 
-    def __init__(self, memory: int | None = None, kept: int = 0) -> None:
-        self.size = QUERIES if memory is None else min(FEW, QUERIES)
-        self.memory, self.kept = memory, kept
-        self.before, self.highest = resident_mb() * MB, peak_mb() * MB
-        if memory is not None and self.before + kept >= memory:
-            raise self._too_little(0.0)
+    def __init__(
+        self,
+        memory: int | None = None,
+        result_bytes: int = 0,
+        initial: int = INITIAL_QUERIES,
+        maximum: int = MAX_QUERIES,
+    ) -> None:
+        self.initial, self.maximum = min(initial, maximum), maximum
+        self.size = self.maximum if memory is None else self.initial
+        self.memory, self.result_bytes = memory, result_bytes
+        self.resident, self.peak = resident_mb() * MB, peak_mb() * MB
+        if memory is not None and self.resident + result_bytes >= memory:
+            raise self._too_small(0.0)
 
-    def observe(self, count: int) -> None:
-        """Learn from a piece of so many queries what they take."""
+    def update(self, count: int) -> None:
+        """Adapt the size to the memory that a chunk of `count` queries has taken.
+
+        Raises:
+            ResourceError: if the smallest chunk exceeds the limit.
+        """
         if self.memory is None:
             return
-        peak, before = peak_mb() * MB, self.highest
-        taken, self.highest = peak - self.before, peak
-        free = self.memory - self.kept - self.before
-        if peak > before and taken > free:  # by this piece, not by an earlier one
-            if self.size <= FEW:
-                raise self._too_little(taken)
+        peak, previous = peak_mb() * MB, self.peak
+        used, self.peak = peak - self.resident, peak
+        free = self.memory - self.result_bytes - self.resident
+        if peak > previous and used > free:  # because of this chunk
+            if self.size <= self.initial:
+                raise self._too_small(used)
             self.size //= 2
-        elif count == self.size < QUERIES and MARGIN * 2 * taken <= free:
+        elif count == self.size < self.maximum and MEMORY_MARGIN * 2 * used <= free:
             self.size *= 2
 
-    def _too_little(self, taken: float) -> ResourceError:
-        kept = f", the answer {size_label(self.kept)}" if self.kept else ""
-        piece = f", {self.size} points at a time {size_label(taken)}" if taken else ""
-        enough = MARGIN * (self.before + self.kept + max(taken, 2**27))
+    def _too_small(self, used: float) -> ResourceError:
+        """The error for a limit that cannot be kept, with one that can."""
+        result = f", the result {size_label(self.result_bytes)}" if self.result_bytes else ""
+        chunk = f", {self.size} points at a time {size_label(used)}" if used else ""
+        enough = MEMORY_MARGIN * (self.resident + self.result_bytes + max(used, MIN_CHUNK_BYTES))
         return ResourceError(
             f"A memory of {size_label(self.memory or 0)} is too little: program, model and data "
-            f"take {size_label(self.before)}{kept}{piece}. Give at least "
+            f"take {size_label(self.resident)}{result}{chunk}. Give at least "
             f"{np.ceil(enough / 2**20):.0f}M."
         )
 
 
 class Session:
-    """A trained run among its sensors: their graph is made once, and the last queries' links.
+    """A trained model among its sensors. The graph is built once; the last links are cached.
 
     Args:
-        run: a trained model; it must not change meanwhile.
-        nodes: where the sensors are.
+        trained: a trained model, which must not change meanwhile.
+        nodes: positions of the sensors.
+        initial_queries: decoded together at first, where memory is limited.
+        max_queries: decoded together.
+
+    Example:
+        >>> session = Session(trained, field.points)
+        >>> forecast(trained, field, session=session)
     """
 
-    def __init__(self, run: TrainedModel, nodes: Points) -> None:
-        self.run, self.nodes, self.model = run, nodes, run.model.eval()
+    def __init__(
+        self,
+        trained: TrainedModel,
+        nodes: Points,
+        initial_queries: int = INITIAL_QUERIES,
+        max_queries: int = MAX_QUERIES,
+    ) -> None:
+        self.trained, self.nodes, self.model = trained, nodes, trained.model.eval()
+        self.initial_queries, self.max_queries = initial_queries, max_queries
         self.graph = self.model.graph(nodes)
-        every = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
-        self.device = every[0].device
-        self._asked: tuple[Points, Any] | None = None
+        tensors = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
+        self.device = tensors[0].device
+        self._cached_links: tuple[Points, Any] | None = None
 
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Any:
-        """What the past says; frames by the dozen where each is encoded by itself."""
+        """The model's encoding of the past; independent frames are encoded in groups."""
         graphs, batch = Graphs(self.graph, None), batch.to(self.device)
-        step = max(1, ENCODED // len(self.nodes))
-        if not self.model.frame_wise or len(batch.frames) <= step:
+        size = max(1, MAX_ENCODED_VALUES // len(self.nodes))
+        if not self.model.frame_wise or len(batch.frames) <= size:
             return self.model.encode(batch, graphs)
-        parts = [frames_of(batch, i, i + step) for i in range(0, len(batch.frames), step)]
-        return torch.cat([self.model.encode(part, graphs) for part in parts])
+        groups = [select_frames(batch, i, i + size) for i in range(0, len(batch.frames), size)]
+        return torch.cat([self.model.encode(group, graphs) for group in groups])
 
     @torch.inference_mode()
     def decode(
         self, encoded: Any, batch: Batch, queries: Points
     ) -> Float[Tensor, "batch future query channel"]:
-        """The normalised forecast at these queries, all at once."""
+        """The normalised forecast at all these queries."""
         graphs = Graphs(self.graph, self.links(queries))
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
     def links(self, queries: Points) -> Any:
-        """What the model needs to know of the queries; made anew only if they are other ones."""
-        if self._asked is None or (self._asked[0] is not queries and self._asked[0] != queries):
-            self._asked = None  # the old ones go before the new ones come
-            self._asked = queries, self.model.links(self.nodes, queries)
-        return self._asked[1]
+        """The model's links from nodes to queries; those of the last queries are cached."""
+        cached = self._cached_links
+        if cached is None or (cached[0] is not queries and cached[0] != queries):
+            self._cached_links = cached = None  # free their memory first
+            self._cached_links = cached = queries, self.model.links(self.nodes, queries)
+        return cached[1]
 
-    def answer(
-        self, encoded: Any, batch: Batch, queries: Points, pace: ChunkSize
+    def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:
+        """The chunk size for `forecast_chunks`; see `ChunkSize`."""
+        return ChunkSize(memory, result_bytes, self.initial_queries, self.max_queries)
+
+    def forecast_chunks(
+        self, encoded: Any, batch: Batch, queries: Points, chunk_size: ChunkSize
     ) -> Iterator[Float32[np.ndarray, "batch future query channel"]]:
-        """The forecast in the data's units, a piece of the queries after another."""
+        """The forecast in the data's units, one chunk of consecutive queries after another."""
         start = 0
         while start < len(queries):
-            stop = min(start + pace.size, len(queries))
-            piece = queries if stop - start == len(queries) else cut(queries, start, stop)
-            yield self.run.scaler.denormalise(self.decode(encoded, batch, piece).numpy())
-            pace.observe(stop - start)
-            if piece is not queries:
-                trim_memory()
+            stop = min(start + chunk_size.size, len(queries))
+            single = stop - start == len(queries)
+            chunk = queries if single else select_queries(queries, start, stop)
+            yield self.trained.scaler.denormalise(self.decode(encoded, batch, chunk).numpy())
+            chunk_size.update(stop - start)
+            if not single:
+                give_back()
             start = stop
 
 
-def frames_of(batch: Batch, start: int, stop: int) -> Batch:
-    """Some of the frames, to be encoded; the windows' own part is left as it is."""
+def select_frames(batch: Batch, start: int, stop: int) -> Batch:
+    """The frames start <= i < stop, to be encoded; the windows are left as they are."""
     part = slice(start, stop)
-    seen = None if batch.observed is None else batch.observed[part]
-    time = batch.frame_time[part]
-    return replace(batch, frames=batch.frames[part], observed=seen, frame_time=time, host=None)
+    return replace(
+        batch,
+        frames=batch.frames[part],
+        observed=None if batch.observed is None else batch.observed[part],
+        frame_time=batch.frame_time[part],
+        host=None,
+    )
 
 
-def windows_of(batch: Batch, chosen: slice) -> Batch:
-    """Some of the windows, with all the frames."""
-    rows: dict[str, Any] = {
+def select_windows(batch: Batch, chosen: slice) -> Batch:
+    """Some of the windows, with all frames."""
+    changes: dict[str, Any] = {
         name: value if len(value) == 1 else value[chosen]
         for name, value in (("lag", batch.lag), ("lead", batch.lead))
     }
-    own = ("past", "future_time", "issue_time", "hour", *(() if batch.sun is None else ("sun",)))
-    rows |= {name: getattr(batch, name)[chosen] for name in own}
-    return replace(batch, **rows, host=None)
+    names = ("past", "future_time", "issue_time", "hour", *(() if batch.sun is None else ("sun",)))
+    changes |= {name: getattr(batch, name)[chosen] for name in names}
+    return replace(batch, **changes, host=None)
 
 
-def cut(queries: Points, start: int, stop: int) -> Points:
+def select_queries(queries: Points, start: int, stop: int) -> Points:
     """The queries start <= i < stop."""
     return queries.take(np.arange(start, stop))

@@ -1,4 +1,4 @@
-"""Stream: observations come in one frame at a time, forecasts go out at any time."""
+"""Stream: frames of observations come in one by one; a forecast can be made at any time."""
 
 from __future__ import annotations
 
@@ -17,132 +17,150 @@ from stonet.errors import DataError
 from stonet.inference.forecast import (
     Times,
     as_field,
-    check_kind,
+    check_geometry,
     check_observed,
     check_step,
+    latest_batch,
     latest_frames,
-    latest_window,
-    one_time,
+    parse_time,
     requested_times,
 )
-from stonet.inference.session import ChunkSize, Session, frames_of
+from stonet.inference.session import Session, select_frames
 from stonet.training.trained_model import TrainedModel
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What was observed at one time, and its encoding if the model encodes frames one by one."""
+class _EncodedFrame:
+    """A field of one time, and its encoding if the model encodes frames independently."""
 
     field: Field
     latent: Float[Tensor, "1 node latent"] | None
 
 
 class Stream:
-    """The newest observations of some sensors, ready for a forecast.
+    """The latest observations of some sensors, ready for a forecast.
 
-    Whatever does not change is made once: the graph of the sensors, the links to the queries that
-    were asked last. A new frame costs the encoding of one frame; a forecast costs the decoding.
-    The answers are those of `stonet.inference.forecast.forecast` on a field of the same frames.
+    The sensors' graph is built once, and the links to the last queries are cached. A new frame
+    costs the encoding of one frame; a forecast costs the decoding. Forecasts equal those of
+    `stonet.inference.forecast.forecast` of a field with the same frames.
+
+    Args:
+        trained: a trained model.
+        points: positions of the sensors, in the order of the values (None: the training points).
+
+    Raises:
+        DataError: if the points are of another geometry than the training points.
 
     Example:
         >>> stream = Stream(TrainedModel.load("runs/uk"))
         >>> stream.observe("2026-11-16T04:00", values)
         >>> stream.forecast(times=["+90min"])
-
-    Args:
-        run: a trained model.
-        points: of the sensors, in the order of the values to come (None: the training points).
     """
 
-    def __init__(self, run: TrainedModel, points: Points | None = None) -> None:
-        self.run, self.points = run, run.nodes if points is None else points
-        if self.points.kind != run.nodes.kind:
+    def __init__(self, trained: TrainedModel, points: Points | None = None) -> None:
+        self.trained, self.points = trained, trained.nodes if points is None else points
+        if self.points.kind != trained.nodes.kind:
             raise DataError(
                 f"The points lie on a {self.points.kind}; this model was trained on a "
-                f"{run.nodes.kind}. Give coordinates of the same kind."
+                f"{trained.nodes.kind}. Give coordinates of the same kind."
             )
-        self._session = Session(run, self.points)
-        self._frames: deque[Frame] = deque(maxlen=run.time_spec.past)
+        self._session = Session(trained, self.points)
+        self._frames: deque[_EncodedFrame] = deque(maxlen=trained.time_spec.past)
 
     @property
     def field(self) -> Field:
-        """The frames that the next forecast can see."""
+        """The frames that the next forecast is made from."""
         if not self._frames:
             raise DataError("Nothing was observed yet; call observe(time, values) first.")
-        parts = [frame.field for frame in self._frames]
+        fields = [frame.field for frame in self._frames]
         return Field.trusted(
-            **vars(parts[0])
+            **vars(fields[0])
             | {
-                name: np.concatenate([vars(part)[name] for part in parts])
+                name: np.concatenate([vars(field)[name] for field in fields])
                 for name in ("values", "mask", "times")
             }
         )
 
     def observe(self, time: str | int | np.datetime64, values: Any) -> None:
-        """Take in a frame.
+        """Add a frame.
 
         Args:
-            time: a date, or nanoseconds (of a field without a calendar: since its zero); later
-                than that of the frame before.
-            values: (node, channel), or (node,) of a single channel, in the data's own units; NaN
+            time: a date or nanoseconds (without a calendar: since zero), after the last frame.
+            values: (node, channel), or (node,) of a single channel, in the data's units; NaN
                 where missing.
+
+        Raises:
+            DataError: if shape or order of times do not fit, or a value is infinite.
+            UsageError: if the time cannot be read.
         """
-        run = self.run
-        moment = one_time(None, time, run.time_spec.calendar)
-        array = _numbers(values)
-        if array.ndim == 1 and len(run.channels) == 1:
+        trained, calendar = self.trained, self.trained.time_spec.calendar
+        nanoseconds = parse_time(time, calendar)
+        array = _as_float32(values)
+        if array.ndim == 1 and len(trained.channels) == 1:
             array = array[:, None]
-        shape = (len(self.points), len(run.channels))
+        shape = (len(self.points), len(trained.channels))
         if array.shape != shape:
             raise DataError(
                 f"The frame has shape {array.shape}; expected {shape}: a value for each of the "
-                f"{shape[0]} points and for each of {run.channels}."
+                f"{shape[0]} points and for each of {trained.channels}."
             )
-        if self._frames and moment <= self._frames[-1].field.times[0]:
-            last = time_label(int(self._frames[-1].field.times[0]), run.time_spec.calendar)
+        if self._frames and nanoseconds <= self._frames[-1].field.times[0]:
+            last = time_label(int(self._frames[-1].field.times[0]), calendar)
             raise DataError(
-                f"{time_label(moment, run.time_spec.calendar)} is not after {last}, the time of the "
-                "frame before. Frames must come in the order of their times, each once."
+                f"{time_label(nanoseconds, calendar)} is not after {last}, the time of the last "
+                "frame. Give frames in the order of their times, each once."
             )
-        moments = np.array([moment], dtype=np.int64)
-        time_spec = run.time_spec
         field = Field(
-            array[None], moments, self.points, run.channels, None, run.units, time_spec.calendar
+            array[None],
+            np.array([nanoseconds], dtype=np.int64),
+            self.points,
+            trained.channels,
+            None,
+            trained.units,
+            calendar,
         )
-        self._frames.append(Frame(field, self._encoded(field)))
+        self._frames.append(_EncodedFrame(field, self._encode(field)))
 
     def forecast(self, at: Points | None = None, times: Times | None = None) -> Field:
-        """What follows the newest frame; see `stonet.inference.forecast.forecast`."""
-        run, field = self.run, self.field
-        check_step(run, field)
-        check_observed(run, field)
+        """Forecast what follows the last frame; see `stonet.inference.forecast.forecast`.
+
+        Args:
+            at: the query points (None: the sensors).
+            times: leads, dates or nanoseconds (None: the trained leads).
+        """
+        trained, session, field = self.trained, self._session, self.field
+        check_step(trained, field)
+        check_observed(trained, field)
         queries = self.points if at is None else at
-        check_kind(self.points, queries)
-        ask = requested_times(run, int(field.times[-1]), times, field.calendar)
-        batch, window = latest_window(run, field, ask), latest_frames(run, field)
-        if run.model.frame_wise:
-            latent = [frame.latent for frame in self._frames][-len(window.times) :]
-            encoded = torch.cat([part for part in latent if part is not None])
-            lacking = run.time_spec.past - len(encoded)  # what is encoded of no value says nothing
+        check_geometry(self.points, queries)
+        requested = requested_times(trained, int(field.times[-1]), times, field.calendar)
+        batch, window = latest_batch(trained, field, requested), latest_frames(trained, field)
+        if trained.model.frame_wise:
+            latents = [frame.latent for frame in self._frames][-len(window.times) :]
+            encoded = torch.cat([latent for latent in latents if latent is not None])
+            lacking = trained.time_spec.past - len(encoded)  # zeros: masked as missing frames
             encoded = torch.cat([encoded.new_zeros(lacking, *encoded.shape[1:]), encoded])
         else:
-            encoded = self._session.encode(batch)
-        parts = list(self._session.answer(encoded, batch, queries, ChunkSize()))
-        return as_field(run, window, np.concatenate(parts, axis=2)[0], ask, queries)
+            encoded = session.encode(batch)
+        chunks = list(session.forecast_chunks(encoded, batch, queries, session.chunk_size()))
+        return as_field(trained, window, np.concatenate(chunks, axis=2)[0], requested, queries)
 
-    def _encoded(self, field: Field) -> Float[Tensor, "1 node latent"] | None:
-        if not self.run.model.frame_wise:
+    def _encode(self, field: Field) -> Float[Tensor, "1 node latent"] | None:
+        """The encoding of a frame by itself, if the model encodes frames independently."""
+        if not self.trained.model.frame_wise:
             return None
-        soon = field.times + self.run.time_spec.step
-        newest = latest_window(self.run, field, soon)
-        alone = frames_of(newest, len(newest.frames) - 1, len(newest.frames))
-        latent: Tensor = self._session.encode(alone)
+        next_time = field.times + self.trained.time_spec.step  # a batch needs a target time
+        batch = latest_batch(self.trained, field, next_time)
+        latent: Tensor = self._session.encode(
+            select_frames(batch, len(batch.frames) - 1, len(batch.frames))
+        )
         return latent
 
 
-def _numbers(values: Any) -> Float32[np.ndarray, "..."]:
+def _as_float32(values: Any) -> Float32[np.ndarray, "..."]:
+    """Values as float32; numbers beyond its range become infinite, which Field refuses."""
     try:
-        with np.errstate(over="ignore"):  # too large: infinite, and refused as such
+        with np.errstate(over="ignore"):
             return np.asarray(values, dtype=np.float64).astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise DataError(f"The frame is no array of numbers ({error}).") from None
+        raise DataError(f"The frame is not an array of numbers ({error}).") from None

@@ -1,11 +1,16 @@
-"""What a step is fed: a batch of windows on a tile, ready before it is asked for.
+"""What a training step sees: some windows, at all nodes or on one spatial tile of them.
 
-Everything is a pure function of (seed, epoch, step): a resumed run and a run on more processes see
-the same, and the thread that prepares the next step decides nothing.
+Node sets too large for one step are cut into tiles, each with its halo. The forecast at a tile's
+core equals that of all nodes together, so the losses of all tiles add up to the loss.
+
+Every batch is a pure function of (seed, epoch, step): a resumed training and a training on more
+processes see the same batches.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,19 +25,23 @@ from torch import Tensor
 
 from stonet.config import Config
 from stonet.data.batch import Batch
+from stonet.data.geometry import Points
 from stonet.data.windows import Windows
-from stonet.models.forecaster import Supervision, Tile
+from stonet.models.forecaster import Forecaster, Supervision, Tile
 from stonet.system import distributed, threads
-from stonet.system.devices import to_device
-from stonet.training.tiles import Tiles
+from stonet.system.devices import sent
 
-VISIT = 4  # steps in a row on a tile
+STEPS_PER_TILE = 4  # consecutive steps on one tile, for which its graphs are built once
+MAX_UNTILED_POINTS = 20_000  # up to which a step sees all points
+TILE_POINTS = 8_192  # of a tile, beyond
+MAX_CACHED_TILES = 8  # whose graphs are kept in memory
 T = TypeVar("T")
+Index = Int64[np.ndarray, " _"]
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some windows of a step, and what is to be learned from them."""
+    """Some windows of a step, with their targets."""
 
     batch: Batch
     supervision: Supervision
@@ -40,79 +49,160 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """All that a step needs, on the device where it is taken: a micro-batch for each thread."""
+    """The input of one training step, on its device: one micro-batch for each thread."""
 
     micro_batches: tuple[MicroBatch, ...]
     tile: Tile
 
 
+class Tiles:
+    """The nodes in spatial tiles; their graphs are built on first use and cached.
+
+    Args:
+        model: builds the graphs.
+        nodes: the training points.
+        size: points in a tile (None: all points up to 20,000, else 8,192).
+        max_cached: tiles whose graphs are kept in memory.
+    """
+
+    def __init__(
+        self,
+        model: Forecaster,
+        nodes: Points,
+        size: int | None = None,
+        max_cached: int = MAX_CACHED_TILES,
+    ) -> None:
+        self.model, self.nodes, self.max_cached = model, nodes, max_cached
+        self.cores = bisect(nodes, tile_count(model, len(nodes), size))
+        if len(self.cores) > 1 and not model.tiled:
+            model.adjacency(nodes)  # raises the model's own error
+        self.isolated = 0  # points without a neighbour; counted by `prepare`
+        self._cache: OrderedDict[int, Tile] = OrderedDict()
+        self._lock = threading.Lock()  # the next step is prepared in another thread
+
+    def __len__(self) -> int:
+        return len(self.cores)
+
+    def prepare(self) -> None:
+        """Build what all tiles share, after the closed forms, which set the stencils' scale."""
+        self._cache.clear()
+        if len(self) == 1:
+            graphs = self.model.graphs(self.nodes)
+            self._cache[0] = Tile(None, len(self.nodes), graphs)
+            self.isolated = self.model.isolated(graphs)
+        else:
+            self.adjacency = self.model.adjacency(self.nodes)
+            self.isolated = self.adjacency.isolated
+
+    def __getitem__(self, number: int) -> Tile:
+        with self._lock:
+            if number not in self._cache:
+                if len(self._cache) == self.max_cached:
+                    self._cache.popitem(last=False)
+                self._cache[number] = self.model.tile(self.adjacency, self.cores[number])
+            self._cache.move_to_end(number)
+            return self._cache[number]
+
+
+def tile_count(model: Forecaster, points: int, size: int | None) -> int:
+    """The number of tiles; a model that depends on all points has one unless `size` is given."""
+    if size is None:
+        size = TILE_POINTS if model.tiled and points > MAX_UNTILED_POINTS else points
+    return -(-points // size)
+
+
+def bisect(points: Points, count: int) -> list[Index]:
+    """Compact parts of nearly equal size, by repeated halving across the longest side.
+
+    The result is deterministic.
+    """
+
+    def halve(part: Index, count: int) -> list[Index]:
+        if count == 1:
+            return [np.sort(part)]
+        position = points.embedded[part]
+        longest = int(np.ptp(position, axis=0).argmax())
+        order = part[np.argsort(position[:, longest], kind="stable")]
+        cut = round(len(part) * (count // 2) / count)
+        return halve(order[:cut], count // 2) + halve(order[cut:], count - count // 2)
+
+    return halve(np.arange(len(points)), min(count, len(points)))
+
+
 class BatchLoader:
-    """Prepares the batch of any step: a pure function of (seed, epoch, step)."""
+    """Prepares the batch of any step.
+
+    Args:
+        windows: of the training part.
+        tiles: of the training points.
+        config: its `train` and `augmentation` sections are used.
+        device: where the batches are sent.
+    """
 
     def __init__(
         self, windows: Windows, tiles: Tiles, config: Config, device: torch.device
     ) -> None:
         self.windows, self.tiles, self.device = windows, tiles, device
         self.config, self.hidden = config.train, config.augmentation.hidden_sensors or 0.0
-        whole = windows.batches(self.config.batch, self.config.consecutive or 1) * len(tiles)
-        self.whole = whole  # steps that see every window on every tile
-        self.per_epoch = min(self.config.steps or whole, whole)
-        self.plan = lru_cache(2)(self._plan)  # an epoch's, while it lasts
+        batches = windows.batches(self.config.batch, self.config.consecutive or 1)
+        self.steps_per_pass = batches * len(tiles)  # every window on every tile once
+        self.steps_per_epoch = min(self.config.steps or self.steps_per_pass, self.steps_per_pass)
+        self._cached_plan = lru_cache(2)(self._epoch_plan)
 
-    def choice(self, step: int) -> tuple[int, Int64[np.ndarray, " batch"]]:
-        """Which tile, and which windows."""
-        epoch, number = divmod(step, self.per_epoch)
-        pairs, order = self.plan(epoch)
+    def selection(self, step: int) -> tuple[int, Int64[np.ndarray, " batch"]]:
+        """The tile and the windows of a step."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        pairs, batches = self._cached_plan(epoch)
         tile, batch = pairs[number]
-        return tile, order[batch]
+        return tile, batches[batch]
 
-    def _plan(self, epoch: int) -> tuple[list[tuple[int, int]], list[Int64[np.ndarray, " batch"]]]:
-        """Every pair (tile, batch) once. Each tile is visited for a few batches in a row."""
+    def _epoch_plan(
+        self, epoch: int
+    ) -> tuple[list[tuple[int, int]], list[Int64[np.ndarray, " batch"]]]:
+        """Every pair (tile, batch) once, several batches in a row on each tile; the batches."""
         config, tiles = self.config, len(self.tiles)
-        order = self.windows.order(config.batch, config.consecutive or 1, config.seed, epoch)
-        draw = np.random.default_rng((config.seed, epoch, tiles))
+        batches = self.windows.order(config.batch, config.consecutive or 1, config.seed, epoch)
+        generator = np.random.default_rng((config.seed, epoch, tiles))
         pairs = [
             (int(tile), batch)
-            for first in range(0, len(order), VISIT)
-            for tile in draw.permutation(tiles)
-            for batch in range(first, min(first + VISIT, len(order)))
+            for first in range(0, len(batches), STEPS_PER_TILE)
+            for tile in generator.permutation(tiles)
+            for batch in range(first, min(first + STEPS_PER_TILE, len(batches)))
         ]
-        return pairs, order
+        return pairs, batches
 
     def step_batch(self, step: int) -> StepBatch:
-        """This process's share of the step."""
-        number, chosen = self.choice(step)
-        mine = np.array_split(chosen, distributed.size())[distributed.rank()]
+        """This process's share of a step."""
+        number, chosen = self.selection(step)
+        share = np.array_split(chosen, distributed.size())[distributed.rank()]
         tile = self.tiles[number]
-        shares = whole_runs(mine, threads.count(self.device))
-        return StepBatch(tuple(self._micro_batch(step, share, tile) for share in shares), tile)
+        parts = split_consecutive(share, threads.count(self.device))
+        return StepBatch(tuple(self._micro_batch(step, part, tile) for part in parts), tile)
 
     def _micro_batch(
         self, step: int, chosen: Int64[np.ndarray, " batch"], tile: Tile
     ) -> MicroBatch:
+        """Windows with hidden sensors, their targets, and draws for teacher forcing."""
         config, key = self.config, (self.config.seed, step)
         batch, target, mask = on_tile(self.windows, chosen, tile)
-        count = len(self.tiles.nodes)
-        batch = hide_sensors(batch, self.hidden, key, tile.nodes, count)
-        draws = _uniform(target.shape[1], key)
-        progress = step / max(self.per_epoch * config.epochs, 1)
-        target, mask = to_device(target, self.device), to_device(mask, self.device)
+        batch = hide_sensors(batch, self.hidden, key, tile.nodes, len(self.tiles.nodes))
+        draws = _uniform_draws(target.shape[1], key)
+        progress = step / max(self.steps_per_epoch * config.epochs, 1)
+        target, mask = sent(target, self.device), sent(mask, self.device)
         return MicroBatch(batch.to(self.device), Supervision(target, mask, progress, draws))
 
 
-def whole_runs(
-    chosen: Int64[np.ndarray, " batch"], shares: int
-) -> list[Int64[np.ndarray, " some"]]:
-    """So many shares or fewer, of whole runs: consecutive windows have frames in common."""
-    runs = np.split(chosen, 1 + np.flatnonzero(np.diff(chosen) != 1))
-    groups = np.array_split(np.arange(len(runs)), min(shares, len(runs)))
-    return [np.concatenate([runs[i] for i in group]) for group in groups]
+def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[Index]:
+    """At most `parts` parts; consecutive windows stay together, since they share frames."""
+    groups = np.split(chosen, 1 + np.flatnonzero(np.diff(chosen) != 1))
+    shares = np.array_split(np.arange(len(groups)), min(parts, len(groups)))
+    return [np.concatenate([groups[i] for i in share]) for share in shares]
 
 
 def on_tile(
     windows: Windows, chosen: Int64[np.ndarray, " batch"], tile: Tile
 ) -> tuple[Batch, Tensor, Tensor]:
-    """Windows as a tile sees them: inputs at its nodes, targets (and their mask) at its core."""
+    """Inputs at the nodes of a tile; targets and their mask at its core."""
     if tile.nodes is None:
         return windows.inputs(chosen), *windows.targets(chosen)
     core = windows.take(tile.nodes[: tile.core])
@@ -120,16 +210,16 @@ def on_tile(
 
 
 @contextmanager
-def prefetch(make: Callable[[int], T], last: int) -> Iterator[Callable[[int], T]]:
-    """`make`, called by a thread for step n + 1 while step n is taken."""
+def prefetch(make: Callable[[int], T], steps: int) -> Iterator[Callable[[int], T]]:
+    """`make` as a function of the step; a thread makes step n + 1 while step n is used."""
     ready: dict[int, Future[T]] = {}
     with ThreadPoolExecutor(1, "stonet-loader") as thread:
 
         def take(step: int) -> T:
-            step_batch = ready.pop(step, None) or thread.submit(make, step)
+            future = ready.pop(step, None) or thread.submit(make, step)
             ready.clear()
-            result = step_batch.result()
-            if step + 1 < last:
+            result = future.result()
+            if step + 1 < steps:
                 ready[step + 1] = thread.submit(make, step + 1)
             return result
 
@@ -145,20 +235,26 @@ def hide_sensors(
     share: float,
     key: tuple[int, int],
     nodes: Int64[np.ndarray, " node"] | None = None,
-    count: int | None = None,
+    num_sensors: int | None = None,
 ) -> Batch:
-    """The batch with some sensors' values missing throughout, as if they had failed.
+    """The batch without any value of some sensors, as if they had failed.
 
-    They are drawn among all `count` sensors, of which the batch may hold some (`nodes`) only.
+    Args:
+        batch: of all sensors, or of those at `nodes`.
+        share: of all sensors that are hidden.
+        key: of the random draw: (seed, step).
+        nodes: positions of the batch's nodes among all sensors (None: it holds all).
+        num_sensors: of the draw (None: those of the batch).
     """
     if share == 0:
         return batch
-    kept = _uniform(count or batch.frames.shape[1], key) >= share
+    kept = _uniform_draws(num_sensors or batch.frames.shape[1], key) >= share
     kept = kept if nodes is None else kept[torch.from_numpy(nodes)]
-    seen = batch.seen & kept[None, :, None]
-    return replace(batch, frames=batch.frames * seen, observed=seen)
+    observed = batch.seen & kept[None, :, None]
+    return replace(batch, frames=batch.frames * observed, observed=observed)
 
 
-def _uniform(count: int, key: tuple[int, int]) -> Float[Tensor, " count"]:
+def _uniform_draws(count: int, key: tuple[int, int]) -> Float[Tensor, " count"]:
+    """Numbers in [0, 1) that depend on the key only."""
     seed = int(np.random.SeedSequence(key).generate_state(1)[0])
     return torch.rand(count, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""What training minimises: masked mean absolute errors of forecast and reconstruction."""
+"""The training loss: masked mean absolute errors of forecast and reconstruction."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from torch import Tensor
 from stonet.data.batch import Batch
 from stonet.models.forecaster import Output, masked_mae
 
-Sums = tuple[Float[Tensor, " term"], Float[Tensor, " term"]]  # of errors, of how many there are
+Sums = tuple[Float[Tensor, " term"], Float[Tensor, " term"]]  # of |errors|, and their weights
 
 
 def masked_loss(
     parts: Sequence[Sums], alpha: float
 ) -> tuple[list[Float[Tensor, ""]], Float[Tensor, ""]]:
-    r"""What is minimised, a summand for each part of the windows, and its value.
+    r"""The loss of a step from the error sums of its parts.
 
         mean |forecast - future| + alpha * mean |reconstruction - past|
 
-    Each is a mean over the observed values of all windows, in all parts and processes, in
-    normalised units; a frame that several windows share counts once for each of them.
+    Both means are over the observed values of all windows, in all parts and processes, in
+    normalised units. A frame that several windows share counts once for each of them.
+
+    Args:
+        parts: `error_sums` of each micro-batch.
+        alpha: weight of the reconstruction.
+
+    Returns:
+        the summand of each part, to be differentiated; the value of the loss, detached.
     """
     sums = torch.stack([torch.stack(part) for part in parts]).sum(0).detach()
     processes = dist.get_world_size() if dist.is_initialized() else 1
@@ -38,17 +45,18 @@ def masked_loss(
 
 
 def error_sums(output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha: float) -> Sums:
-    """Summed errors and their counts: of the forecast; of the reconstruction, if it has a weight.
+    """Sums of |error| and of weights, for the forecast and (if alpha > 0) the reconstruction.
 
-    Only nodes that have a target count: a tile's core, which comes first.
+    Only nodes with a target count: the core of a tile, which comes first.
     """
     terms = [torch.stack(masked_mae(output.forecast, target, mask))]
     if alpha and output.reconstruction is not None:
         core, batch = target.shape[2], output.inputs or batch
-        truth, seen = batch.frames[:, :core], batch.seen[:, :core]
+        truth, observed = batch.frames[:, :core], batch.seen[:, :core]
         past = batch.past.flatten()
         uses = truth.new_zeros(len(truth)).index_add(0, past, truth.new_ones(len(past)))
-        times = uses[:, None, None]
-        terms.append(torch.stack(masked_mae(output.reconstruction[:, :core], truth, seen, times)))
+        weight = uses[:, None, None]  # windows that share the frame
+        reconstruction = output.reconstruction[:, :core]
+        terms.append(torch.stack(masked_mae(reconstruction, truth, observed, weight)))
     errors, counts = torch.stack(terms, dim=1)
     return errors, counts

@@ -1,4 +1,4 @@
-"""The residuals' schooling: many windows, few points each, before the network learns whole frames."""
+"""Pretraining of the residual network on samples of single points, before the training steps."""
 
 from __future__ import annotations
 
@@ -31,57 +31,57 @@ LOOKS = 20  # times that the validation rows are looked at
 LR, DECAY, WARMUP = 3e-3, 1e-4, 30
 
 
-# PointSamples of some windows at some of the nodes, in a augmentation.
-Show = Callable[
+# PointSamples of some windows at some of the nodes, with an augmentation.
+Sample = Callable[
     [Windows, Int64[np.ndarray, " window"], Points, Int64[np.ndarray, " point"], Augmentation],
     PointSamples,
 ]
 
 
 class PointPretrainer:
-    """PointSamples of the training windows, from which the residuals learn, as many as the steps ask for.
+    """Draws point samples of the training windows, and trains the residual networks on them.
 
     Args:
-        residuals: who learn, one after another.
-        show: makes rows.
-        windows: for training.
-        nodes: the points that these are at.
-        seed: decides which rows are drawn.
-        outage: whether they may be asked for advice without a past, too, if it proves good.
-        steps: of each one's schooling.
-        left: what the base leaves over on validation, in standard deviations of the field.
+        residuals: the members are trained one after another.
+        sample: makes the samples of some windows at some points.
+        windows: of the training part.
+        nodes: the training points.
+        seed: of the random draws.
+        hidden_sensors: whether corrections at points without history are kept if they help.
+        steps: for each member, at most.
+        base_error: mean validation error of the linear base, in standard deviations.
     """
 
     def __init__(
         self,
         residuals: ResidualEnsemble,
-        show: Show,
+        sample: Sample,
         windows: Windows,
         nodes: Points,
         seed: int,
-        outage: bool,
+        hidden_sensors: bool,
         steps: int,
-        left: float,
+        base_error: float,
     ) -> None:
-        self.residuals, self.show, self.nodes, self.seed = residuals, show, nodes, seed
-        self.outage = outage
+        self.residuals, self.sample, self.nodes, self.seed = residuals, sample, nodes, seed
+        self.hidden_sensors = hidden_sensors
         self.order = curve_order(nodes)  # points beside each other share their neighbours
-        self.dropped = DROPPED * min(1.0, left / NOISY)
-        passes = PASSES * min(max(QUIET / max(left, 1e-9), 1.0), MORE)
+        self.dropped = DROPPED * min(1.0, base_error / NOISY)
+        passes = PASSES * min(max(QUIET / max(base_error, 1e-9), 1.0), MORE)
         wanted = max(math.ceil(steps * LESSON / passes), FEWEST_ROWS)
         one = self.members[0]
         most = MOST_NUMBERS // (one.first.in_features + 2 * math.prod(one.shape))
         most = min(most, len(windows) * len(nodes))
         self.rows = self._rows(windows, min(wanted, most), learned=True)
-        self.limit = math.ceil(passes * most / LESSON)  # of the steps, if more were asked for
-        self.steps = min(steps, self.limit)
+        self.max_steps = math.ceil(passes * most / LESSON)
+        self.steps = min(steps, self.max_steps)
 
     @property
     def members(self) -> list[ResidualMLP]:
         return [member for member in self.residuals.members if isinstance(member, ResidualMLP)]
 
     def batch(self, step: int, member: int = 0) -> PointSamples:
-        """The rows of a step, some of what they show dropped so that none is relied on."""
+        """The samples of a step, with dropout of their regressors."""
         count = max(1, len(self.rows) // LESSON - 1)  # lessons of a pass, which begins anywhere
         spare = max(0, len(self.rows) - count * LESSON)
         key = (self.seed, member)
@@ -95,18 +95,19 @@ class PointPretrainer:
         )
 
     def fit(self, validation: Windows) -> None:
-        """Each residual by itself, judged by the same rows."""
+        """Train each member by itself, validated on the same samples."""
         tests = self._rows(validation, TEST_ROWS)
-        far = self._rows(validation, TEST_ROWS // 4, silent=True) if self.outage else None
+        far = self._rows(validation, TEST_ROWS // 4, silent=True) if self.hidden_sensors else None
         for number, member in enumerate(self.members):
             self._fit_member(number, member, tests)
             if self.steps:
                 _judge_far(member, far)
 
     def _fit_member(self, number: int, residual: ResidualMLP, tests: PointSamples) -> None:
-        """Leaves the residual as it is in the end, or as it was when it erred far less on the tests.
+        """Train one member.
 
-        If that is not clearly less than the base alone errs, it stays as it came: without advice.
+        Its final weights are kept unless an earlier validation was more than 2 % better. If
+        neither clearly improves on the base alone, the initial weights are kept: no correction.
         """
         steps, total_steps = self.steps, self.steps * len(self.members)
         residual.requires_grad_(True)
@@ -133,11 +134,10 @@ class PointPretrainer:
     def _rows(
         self, windows: Windows, most: int, silent: bool = False, learned: bool = False
     ) -> PointSamples:
-        """Groups of windows at a few points; all as if at new places without a past, if wanted.
+        """Samples of groups of windows at a few points, shuffled.
 
-        Those that are learned from: some groups with gaps, some points as_unseen.
-
-        In disorder: a lesson is to be of many groups.
+        With `silent`, all as at new sites without history. With `learned`, some groups have gaps
+        and some points the climatology of an unseen site.
         """
         draw = np.random.default_rng((self.seed, len(windows), most))
         pool, count = self.order, min(WINDOWS, len(windows))
@@ -155,7 +155,7 @@ class PointPretrainer:
             has_gaps = learned and number % TORN == TORN - 1
             gaps = float(draw.uniform(0, MOST_GAPS)) if has_gaps else 0.0
             alone = torch.full((count, few), silent)
-            part = self.show(
+            part = self.sample(
                 windows,
                 chosen,
                 self.nodes,
@@ -169,7 +169,7 @@ class PointPretrainer:
 
 
 def _judge_far(residual: ResidualMLP, tests: PointSamples | None) -> None:
-    """No advice without a past, unless it helps: they learned from points that have one."""
+    """Keep corrections at points without history only if they lower the validation error."""
     share = residual.far_share.zero_()
     if tests is not None:
         silent = _error(tests, residual)

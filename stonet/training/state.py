@@ -1,4 +1,4 @@
-"""State: all that changes while training, as one sealed blob and back, so that a run can go on."""
+"""State: everything that changes during training, as one checksummed blob and back."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stonet.errors import ModelFileError, UsageError
 from stonet.training.run_folder import RunFolder, pack, unpack
+from stonet.training.trained_model import TrainedModel
 
 Weights = dict[str, Tensor]
 
 
 @dataclass
 class State:
-    """Where a training is, besides its weights and its optimiser."""
+    """The progress of a training, besides weights and optimiser."""
 
     step: int = 0
     best: float = math.inf  # validation error
     best_step: int = 0
     stale: int = 0  # epochs since the best
-    bad: int = 0  # steps skipped in a row
-    skipped: int = 0  # steps skipped in all
-    isolated: int = 0  # points that had an empty ball
-    epoch_loss: list[float] = field(default_factory=list)
+    bad: int = 0  # consecutive skipped steps
+    skipped: int = 0  # all skipped steps
+    isolated: int = 0  # points without a neighbour within the radius
+    epoch_loss: list[float] = field(default_factory=list)  # of the current epoch, by step
     history: list[dict[str, Any]] = field(default_factory=list)  # step, train, validation
 
 
@@ -37,41 +40,81 @@ def serialise(
     model: nn.Module,
     best: Weights,
     optimiser: Optimizer | None,
-    alike: Mapping[str, Any],
+    requirements: Mapping[str, Any],
 ) -> bytes:
-    """One blob; `alike` is what must be the same where it is thawed."""
+    """The whole training as one blob.
+
+    Args:
+        state: the progress.
+        model: with the current weights.
+        best: the weights of the lowest validation error.
+        optimiser: with its moments (None: nothing is trained).
+        requirements: `compatibility`, checked by `restore`.
+    """
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.items()}
     moments = {} if optimiser is None else optimiser.state_dict()["state"]
     for number, values in moments.items():
         tensors |= {f"optimiser.{number}.{key}": value for key, value in values.items()}
-    return pack(tensors, {"state": asdict(state), "alike": dict(alike)})
+    return pack(tensors, {"state": asdict(state), "compatibility": dict(requirements)})
 
 
 def restore(
-    data: bytes, model: nn.Module, optimiser: Optimizer | None, alike: Mapping[str, Any]
+    data: bytes, model: nn.Module, optimiser: Optimizer | None, requirements: Mapping[str, Any]
 ) -> tuple[State, Weights]:
-    """Bring model and optimiser back to a frozen state; return it, and the best weights so far."""
+    """Load a serialised training into model and optimiser; return its state and best weights.
+
+    Raises:
+        UsageError: if settings or data differ from those of the saved training.
+        ModelFileError: if the content does not fit the model.
+    """
     tensors, document = unpack(data, "The saved state")
     try:
-        _check_compatible(document["alike"], alike)
-        model.load_state_dict(_under("model.", tensors))
+        _check_compatible(document["compatibility"], requirements)
+        model.load_state_dict(_with_prefix("model.", tensors))
         if optimiser is not None:
             moments: dict[int, Weights] = {}
-            for name, tensor in _under("optimiser.", tensors).items():
+            for name, tensor in _with_prefix("optimiser.", tensors).items():
                 number, key = name.split(".")
                 moments.setdefault(int(number), {})[key] = tensor
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        return State(**document["state"]), _under("best.", tensors)
+        return State(**document["state"]), _with_prefix("best.", tensors)
     except (KeyError, TypeError, RuntimeError) as error:
         raise ModelFileError(
             f"The saved state does not fit this version of stonet ({error}). Train anew."
         ) from error
 
 
-def newest_valid(folder: RunFolder) -> bytes:
-    """The newest saved state that is not damaged; empty where none was ever saved."""
+def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[str, Any]:
+    """What must be equal for a training to be resumed; its length and device may change."""
+    config = trained.config.model_dump()
+    for key in ("epochs", "patience", "save_every", "device"):
+        config["train"].pop(key)
+    data = {
+        "name": trained.dataset,
+        "points": len(trained.nodes),
+        "windows": [windows, validation],
+        "scaler": asdict(trained.scaler),  # depends on every training value
+    }
+    return {"config": config, "data": data}
+
+
+def newest_valid(folder: RunFolder | None, device: torch.device) -> bytes:
+    """The newest undamaged state of the folder, in every process; empty if none was saved.
+
+    Args:
+        folder: of the first process; None in the others.
+        device: through which the processes exchange tensors.
+
+    Raises:
+        ModelFileError: if all saved states are damaged.
+    """
+    return _broadcast(b"" if folder is None else _read_newest(folder), device)
+
+
+def _read_newest(folder: RunFolder) -> bytes:
+    """The newest undamaged state of the folder; empty if none was saved."""
     damage: ModelFileError | None = None
     for source, data in folder.states():
         try:
@@ -84,30 +127,45 @@ def newest_valid(folder: RunFolder) -> bytes:
     return b""
 
 
-def _check_compatible(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    before, after = _flat(saved), _flat(json.loads(json.dumps(now)))
-    differ = [
+def _broadcast(data: bytes, device: torch.device) -> bytes:
+    """The bytes of the first process, in every process."""
+    if not dist.is_initialized():
+        return data
+    size = torch.tensor(len(data), device=device)
+    dist.broadcast(size, 0)
+    content = torch.zeros(int(size), dtype=torch.uint8, device=device)
+    if data:
+        content.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    dist.broadcast(content, 0)
+    return content.cpu().numpy().tobytes()
+
+
+def _check_compatible(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Refuse to resume with other settings or data, naming all differences."""
+    before, after = _flatten(saved), _flatten(json.loads(json.dumps(current)))
+    differences = [
         f"{key} was {before.get(key)} and is now {after.get(key)}"
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key)
     ]
-    if differ:
+    if differences:
         raise UsageError(
-            f"Cannot resume: {'; '.join(differ)}. "
+            f"Cannot resume: {'; '.join(differences)}. "
             "Resume with the same data and settings, or train into another folder."
         )
 
 
-def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """{"train": {"lr": 1}} as {"train.lr": 1}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{inner}": leaf for inner, leaf in _flat(value).items()}
+            flat |= {f"{key}.{inner}": leaf for inner, leaf in _flatten(value).items()}
         else:
             flat[key] = value
     return flat
 
 
-def _under(prefix: str, tensors: Weights) -> Weights:
+def _with_prefix(prefix: str, tensors: Weights) -> Weights:
+    """The tensors whose names start with the prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

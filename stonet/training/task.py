@@ -1,4 +1,4 @@
-"""Task: a data set made ready for training: its time_spec, its scaler, the windows of each part."""
+"""Task: a data set prepared for training: time specification, scaler, windows of each part."""
 
 from __future__ import annotations
 
@@ -18,28 +18,40 @@ from stonet.data.windows import PARTS, Windows, cut, split
 from stonet.errors import unknown_name
 from stonet.graph.multipole import resolve_graph
 
-MOST_OF_A_YEAR = int(0.95 * YEAR)  # that training must span for the season to mean something
+MIN_SEASONAL_SPAN = int(0.95 * YEAR)  # of training times in ns, for the season to be a feature
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned from what. Scaler and graph come from training points and times only."""
+    """The data of a training. Scaler and graph depend on training points and times only.
+
+    Example:
+        >>> task = Task.of(Dataset((field,)), load_config())
+        >>> task.windows("validation").inputs(np.arange(4))
+    """
 
     dataset: Dataset
-    config: Config  # resolved: lengths in steps, radii found
+    config: Config  # resolved: lengths in steps, graph radii
     time_spec: TimeSpec
     scaler: Scaler
     parts: dict[str, tuple[Field, ...]]  # train, validation, test; all points
 
     @staticmethod
     def of(dataset: Dataset, config: Config) -> Task:
-        """Resolve what the configuration leaves to the data, before any long work."""
+        """Prepare a data set; settings that depend on the data are resolved.
+
+        Raises:
+            DataError: if the series is too short, or a channel has no observed value.
+            UsageError: if a length is not a multiple of the data's step.
+        """
         dataset = hold_out(dataset, config.data.unseen)
         time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, time_spec, config.data.split, stride)
         sunny = config.network.sun and time_spec.daily and dataset.points.kind == "sphere"
-        time_spec = replace(time_spec, yearly=_span(parts["train"]) >= MOST_OF_A_YEAR, sunny=sunny)
+        time_spec = replace(
+            time_spec, yearly=_span(parts["train"]) >= MIN_SEASONAL_SPAN, sunny=sunny
+        )
         seen = dataset.seen
         scaler = Scaler.fit(parts["train"], seen)
         lengths = {"past": time_spec.past, "horizon": time_spec.horizon, "stride": stride}
@@ -51,7 +63,7 @@ class Task:
 
     @property
     def nodes(self) -> Points:
-        """The points that training sees."""
+        """The training points."""
         return self.dataset.points.take(self.dataset.seen)
 
     def windows(
@@ -61,22 +73,29 @@ class Task:
         points: Int64[np.ndarray, " chosen"] | None = None,
         raw: bool = False,
     ) -> Windows:
-        """The windows of a part at some of the points (None: those that training sees).
+        """The windows of a part.
 
-        `raw` leaves the values in their units: scores use labels that were never rescaled, since
-        a zero does not survive the way there and back, and the MAPE must know it.
+        Args:
+            part: "train", "validation" or "test".
+            stride: frames between the starts of two windows.
+            points: positions of the points (None: the training points).
+            raw: whether values stay in their own units. Scores use such labels: a zero does not
+                survive scaling and back, and the MAPE leaves zeros out.
+
+        Raises:
+            UsageError: if there is no such part.
         """
         if part not in self.parts:
             raise unknown_name("part", part, self.parts)
         index = self.dataset.seen if points is None else points
         scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler
-        window_time, kept = self.config.network.window_time, self.config.data.labels
+        window_time, labels = self.config.network.window_time, self.config.data.labels
         windows = cut(self.parts[part], scaler, self.time_spec, stride, window_time, index)
-        if kept is None or raw or part == "test":
+        if labels is None or raw or part == "test":
             return windows
         seed = self.config.train.seed + PARTS.index(part)
         return replace(
-            windows, labels=kept_labels(len(windows), self.time_spec.horizon, kept, seed)
+            windows, labels=kept_labels(len(windows), self.time_spec.horizon, labels, seed)
         )
 
     @property
@@ -86,7 +105,7 @@ class Task:
 
     @property
     def scoring_stride(self) -> int:
-        """Frames between two scored windows: every target time is scored once."""
+        """Frames between the starts of two scored windows: each target time is scored once."""
         return max(self.stride, self.time_spec.horizon)
 
 

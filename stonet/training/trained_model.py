@@ -1,4 +1,4 @@
-"""Run: a trained model with all that a forecast needs, and the folder it lives in."""
+"""TrainedModel: a model with everything a forecast needs, in memory or in a run folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import torch
 
 from stonet._version import __version__
 from stonet.config import Config, Section, make_config
+from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
 from stonet.data.time_spec import TimeSpec
-from stonet.errors import ModelFileError
+from stonet.errors import DataError, ModelFileError
 from stonet.models.forecaster import Forecaster
 from stonet.models.registry import build_model
 from stonet.training.run_folder import RunFolder, pack, unpack
@@ -30,7 +31,12 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Model, configuration and everything learned from the data. In memory or from its folder."""
+    """A model, its configuration, and what was derived from the training data.
+
+    Example:
+        >>> trained = TrainedModel.load("runs/uk")
+        >>> trained.channels, trained.time_spec.horizon
+    """
 
     model: Forecaster
     config: Config
@@ -39,13 +45,13 @@ class TrainedModel:
     nodes: Points  # the training points
     channels: tuple[str, ...]
     units: tuple[str, ...]
-    dataset: str  # the name or file it was trained on
+    dataset: str  # name or file of the training data
 
     @staticmethod
     def untrained(task: Task) -> TrainedModel:
-        """A fresh model for the task, initialised from the configuration's seed."""
+        """A new model for the task, initialised from train.seed."""
         first = task.dataset.episodes[0]
-        with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
+        with torch.random.fork_rng(devices=[]):  # the caller's generator is not changed
             torch.manual_seed(task.config.train.seed)
             model = build_model(task.config, task.time_spec, len(first.channels), task.nodes)
         name, nodes = task.dataset.name, task.nodes
@@ -55,7 +61,11 @@ class TrainedModel:
         )
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
-        """The run folder's content: weights sealed, everything else readable JSON."""
+        """The content of a run folder, for `RunFolder.publish`: safetensors, JSON and a model card.
+
+        Args:
+            metrics: how training went, for metrics.json and the model card.
+        """
         points = {
             "kind": self.nodes.kind,
             "names": list(self.nodes.names),
@@ -82,7 +92,12 @@ class TrainedModel:
 
     @staticmethod
     def load(path: str | Path) -> TrainedModel:
-        """Read a run folder; what does not fit together is refused before anything is used."""
+        """Read a run folder.
+
+        Raises:
+            UsageError: if there is no run.
+            ModelFileError: if files are damaged, inconsistent or of another format.
+        """
         folder = RunFolder(path)
         document = _read(folder, "config.json")
         _check_format(document.get("format"), path)
@@ -106,14 +121,42 @@ class TrainedModel:
         except ModelFileError:
             raise
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ModelFileError(
-                f"{path}: its files do not fit together ({told}). Go back to a good copy or fit "
+                f"{path}: its files do not fit together ({reason}). Use an intact copy or fit "
                 "again."
             ) from error
 
+    def check_compatible(self, field: Field) -> None:
+        """Refuse data that this model cannot forecast, naming the difference.
+
+        Raises:
+            DataError: if channels, units, geometry or kind of times differ from training.
+        """
+        if field.channels != self.channels:
+            raise DataError(
+                f"The data hold {field.channels}; this model forecasts {self.channels}. "
+                "Select or rename the variables so that they agree, in this order."
+            )
+        if field.units != self.units:
+            raise DataError(
+                f"The data are in {field.units}; this model was trained in {self.units}. "
+                "Convert them."
+            )
+        if field.points.kind != self.nodes.kind:
+            raise DataError(
+                f"The data lie on a {field.points.kind}; this model was trained on a "
+                f"{self.nodes.kind}. Give coordinates of the same kind."
+            )
+        if field.calendar != self.time_spec.calendar:
+            kinds = {True: "dates", False: "seconds from zero"}
+            raise DataError(
+                f"The data's times are {kinds[field.calendar]}; this model was trained on "
+                f"{kinds[self.time_spec.calendar]}."
+            )
+
     def _card(self, metrics: Mapping[str, Any]) -> str:
-        """A model card that says what this is and how to use it."""
+        """A model card: what the model forecasts, and how to use it."""
         size = sum(p.numel() for p in self.model.parameters())
         best = metrics.get("best_validation")
         lines = [
@@ -134,6 +177,7 @@ class TrainedModel:
 
 
 def _check_format(number: object, path: str | Path) -> None:
+    """Refuse another format of run folders."""
     if number == FORMAT:
         return
     older = isinstance(number, int) and number < FORMAT
@@ -148,7 +192,7 @@ def _check_format(number: object, path: str | Path) -> None:
 
 
 def _with_model_defaults(config: Config, model: Forecaster) -> Config:
-    """The configuration, with what it leaves to the model filled in."""
+    """The configuration with the model's own values for settings that are None."""
 
     def filled(section: S, names: Sequence[str]) -> S:
         missing = [name for name in names if getattr(section, name) is None]
@@ -160,21 +204,22 @@ def _with_model_defaults(config: Config, model: Forecaster) -> Config:
 
 
 def versions() -> dict[str, str]:
-    """What produced a result."""
+    """Versions of stonet, Python and the numerical packages."""
     names = ("torch", "numpy", "scipy", "xarray")
-    return {"stonet": __version__, "python": platform.python_version()} | {
-        n: version(n) for n in names
-    }
+    ours = {"stonet": __version__, "python": platform.python_version()}
+    return ours | {name: version(name) for name in names}
 
 
 def _json(content: Any) -> bytes:
+    """Indented JSON; NaN is refused."""
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
 def _read(folder: RunFolder, name: str) -> dict[str, Any]:
+    """A JSON object of the run folder."""
     try:
         return dict(json.loads(folder.read(name)))
     except (json.JSONDecodeError, TypeError) as error:
         raise ModelFileError(
-            f"{folder.path}/{name} is no JSON object ({error}). Fit again."
+            f"{folder.path}/{name} is not a JSON object ({error}). Fit again."
         ) from error

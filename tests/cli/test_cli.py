@@ -214,7 +214,7 @@ def test_a_missing_or_tampered_run_is_refused(verb: str, place: Path, stonet: Sh
     weights = shutil.copytree(place / "run", "run") / Path("model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     message = stonet.refused(verb, "run", place / "data.nc", code=3)
-    assert "model.safetensors is not sound" in message and "fit again" in message
+    assert "model.safetensors is not valid" in message and "fit again" in message
     assert not list(Path().glob("*.nc"))
 
 

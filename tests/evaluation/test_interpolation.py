@@ -1,4 +1,4 @@
-"""Inverse distances and kriging: closed forms, a literal dense solve, fields whose law is known."""
+"""Inverse distances and kriging: closed forms, a dense solve, fields of known covariance."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def values_at(count: int, times: int = 3, channels: int = 2, seed: int = 1) -> n
     return np.random.default_rng(seed).normal(size=(times, count, channels))
 
 
-def random_field(points: Points, law: Variogram, frames: int, seed: int) -> np.ndarray:
+def random_field(points: Points, variogram: Variogram, frames: int, seed: int) -> np.ndarray:
     """A Gaussian field with exactly this variogram, by the Cholesky factor; (time, node)."""
     lag = points.geometry.distance(points.embedded[:, None], points.embedded[None])
-    covariance = law.covariance(lag) + (law.nugget + 1e-10) * np.eye(len(points))
+    covariance = variogram.covariance(lag) + (variogram.nugget + 1e-10) * np.eye(len(points))
     draws = np.random.default_rng(seed).normal(size=(len(points), frames))
     return (np.linalg.cholesky(covariance) @ draws).T
 
@@ -52,27 +52,27 @@ BOTH = pytest.mark.parametrize("kind", ["plane", "sphere"])
 
 @EVERY
 @BOTH
-def test_weights_sum_to_one_so_constants_come_back(method: Method, kind: str) -> None:
+def test_weights_sum_to_one_and_constants_are_reproduced(method: Method, kind: str) -> None:
     nodes, queries = places(40, kind), places(17, kind, 2)
     weights = method.weights(nodes, queries)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-9)
-    found = interpolate(np.full((5, 40, 3), 7.5), nodes, queries, [method])
-    np.testing.assert_allclose(found, 7.5, rtol=1e-9)
+    result = interpolate(np.full((5, 40, 3), 7.5), nodes, queries, [method])
+    np.testing.assert_allclose(result, 7.5, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["shepard", "sharp", "exponential", "spherical", "gaussian"])
 @BOTH
 def test_without_a_nugget_a_node_keeps_its_value(name: str, kind: str) -> None:
     nodes, values = places(30, kind), values_at(30)
-    found = interpolate(values, nodes, nodes.take(np.array([3, 17])), [METHODS[name]])
-    np.testing.assert_allclose(found, values[:, [3, 17]], atol=2e-4)
+    result = interpolate(values, nodes, nodes.take(np.array([3, 17])), [METHODS[name]])
+    np.testing.assert_allclose(result, values[:, [3, 17]], atol=2e-4)
 
 
-def test_a_nugget_smooths_and_at_its_largest_leaves_the_mean_of_the_neighbours() -> None:
+def test_a_nugget_smooths_and_a_pure_nugget_gives_the_mean_of_the_neighbours() -> None:
     nodes, values = places(20), values_at(20)
     pure_noise = Variogram("exponential", 1.0, 0.0, 1.0)
-    found = ordinary_kriging(values, nodes, nodes, [pure_noise] * 2, nearest=20)
-    np.testing.assert_allclose(found, np.broadcast_to(values.mean(1, keepdims=True), found.shape))
+    result = ordinary_kriging(values, nodes, nodes, [pure_noise] * 2, nearest=20)
+    np.testing.assert_allclose(result, np.broadcast_to(values.mean(1, keepdims=True), result.shape))
     little, much = (
         ordinary_kriging(values, nodes, nodes, [Variogram("exponential", n, 1.0, 0.3)] * 2)
         for n in (0.05, 0.5)
@@ -80,31 +80,31 @@ def test_a_nugget_smooths_and_at_its_largest_leaves_the_mean_of_the_neighbours()
     assert values.std() > little.std() > much.std()
 
 
-def test_two_nodes_by_hand() -> None:
+def test_weights_of_two_nodes() -> None:
     """A query at 1 of 4 between nodes 0 and 4: weights 9 : 1; kriging w = 1/2 + Δγ / 2γ."""
     nodes, query = Points(np.array([[0.0, 0.0], [4.0, 0.0]])), Points(np.array([[1.0, 0.0]]))
     values = np.array([[[10.0], [20.0]]])
     assert inverse_distance(values, nodes, query).item() == pytest.approx(0.9 * 10 + 0.1 * 20)
-    law = Variogram("exponential", 0.2, 1.5, 3.0)
+    variogram = Variogram("exponential", 0.2, 1.5, 3.0)
     near, far, apart = (0.2 + 1.5 * (1 - np.exp(-h / 3.0)) for h in (1, 3, 4))
     first = 0.5 + (far - near) / (2 * apart)
-    found = ordinary_kriging(values, nodes, query, [law]).item()
-    assert found == pytest.approx(first * 10 + (1 - first) * 20)
+    result = ordinary_kriging(values, nodes, query, [variogram]).item()
+    assert result == pytest.approx(first * 10 + (1 - first) * 20)
 
 
 @BOTH
 @pytest.mark.parametrize("shape", ["exponential", "spherical"])
-def test_kriging_is_the_dense_solve_of_the_textbook(kind: str, shape: str) -> None:
-    """Written with γ and Lagrange's multiplier, all nodes at once."""
+def test_kriging_equals_the_dense_solution_of_the_kriging_system(kind: str, shape: str) -> None:
+    """In terms of γ and a Lagrange multiplier, with all nodes."""
     nodes, queries, values = places(25, kind), places(9, kind, 3), values_at(25)
-    law = Variogram(shape, 0.1, 1.3, 0.08, kind)
+    variogram = Variogram(shape, 0.1, 1.3, 0.08, kind)
 
     def gamma(lag: np.ndarray) -> np.ndarray:
-        ratio = lag / law.range
+        ratio = lag / variogram.range
         risen = 1 - np.exp(-ratio) if shape == "exponential" else np.minimum(ratio, 1) * 1.5
         if shape == "spherical":
             risen = risen - 0.5 * np.minimum(ratio, 1) ** 3
-        return law.nugget + law.sill * risen
+        return variogram.nugget + variogram.sill * risen
 
     def lags(a: Points, b: Points) -> np.ndarray:
         return a.geometry.distance(a.embedded[:, None], b.embedded[None])
@@ -116,36 +116,36 @@ def test_kriging_is_the_dense_solve_of_the_textbook(kind: str, shape: str) -> No
     right[:25] = gamma(lags(nodes, queries))
     weights = np.linalg.solve(system, right)[:25]
     wanted = np.einsum("nq,tnc->tqc", weights, values)
-    found = ordinary_kriging(values, nodes, queries, [law] * 2, nearest=25)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+    result = ordinary_kriging(values, nodes, queries, [variogram] * 2, nearest=25)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-7)
 
 
-def test_near_nodes_are_enough() -> None:
+def test_the_nearest_nodes_suffice() -> None:
     nodes, queries = places(300), places(40, seed=4)
-    law = Variogram("exponential", 0.0, 1.0, 0.3)
-    values = random_field(nodes, law, 20, 5)[..., None]
-    local, whole = (ordinary_kriging(values, nodes, queries, [law], n) for n in (24, 300))
-    assert np.abs(local - whole).mean() < 0.01 < 0.1 * np.abs(whole).mean()
+    variogram = Variogram("exponential", 0.0, 1.0, 0.3)
+    values = random_field(nodes, variogram, 20, 5)[..., None]
+    local, full = (ordinary_kriging(values, nodes, queries, [variogram], n) for n in (24, 300))
+    assert np.abs(local - full).mean() < 0.01 < 0.1 * np.abs(full).mean()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @BOTH
-def test_kriging_beats_inverse_distances_where_it_knows_the_law(shape: str, kind: str) -> None:
-    """And its error has the size that the theory gives: what an unknown law cannot go below."""
+def test_kriging_with_the_true_variogram_beats_inverse_distances(shape: str, kind: str) -> None:
+    """And its error has the theoretical kriging variance."""
     both = places(220, kind)
-    law = Variogram(shape, 0.02, 1.0, 0.3 if kind == "plane" else 0.04, kind)
-    field = random_field(both, law, 400, 6)[..., None]
-    seen, asked = np.arange(180), np.arange(180, 220)
-    nodes, queries = both.take(seen), both.take(asked)
+    variogram = Variogram(shape, 0.02, 1.0, 0.3 if kind == "plane" else 0.04, kind)
+    field = random_field(both, variogram, 400, 6)[..., None]
+    seen, unseen = np.arange(180), np.arange(180, 220)
+    nodes, queries = both.take(seen), both.take(unseen)
 
-    def error(found: np.ndarray) -> float:
-        return float(np.sqrt(np.square(found - field[:, asked]).mean()))
+    def error(result: np.ndarray) -> float:
+        return float(np.sqrt(np.square(result - field[:, unseen]).mean()))
 
-    best_known = error(ordinary_kriging(field[:, seen], nodes, queries, [law]))
-    weights = Kriging(law).weights(nodes, queries).toarray()
+    best_known = error(ordinary_kriging(field[:, seen], nodes, queries, [variogram]))
+    weights = Kriging(variogram).weights(nodes, queries).toarray()
     share = np.concatenate([weights, -np.eye(40)], axis=1)  # of estimate minus truth
     lag = both.geometry.distance(both.embedded[:, None], both.embedded[None])
-    variance = share @ (law.covariance(lag) + law.nugget * np.eye(220)) @ share.T
+    variance = share @ (variogram.covariance(lag) + variogram.nugget * np.eye(220)) @ share.T
     assert best_known == pytest.approx(np.sqrt(np.diag(variance).mean()), rel=0.05)
     shepard = fit_inverse_distance(field[:200, seen, 0], nodes)
     fitted = fit_kriging(field[:200, seen, 0], nodes)
@@ -166,44 +166,44 @@ def test_the_empirical_variogram_is_the_mean_over_pairs_and_frames() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_variogram_is_found_again(shape: str) -> None:
-    nodes, law = places(250), Variogram(shape, 0.1, 1.0, 0.15)
-    found = fit_variogram(random_field(nodes, law, 1000, 7), nodes)
+def test_a_known_variogram_is_recovered(shape: str) -> None:
+    nodes, variogram = places(250), Variogram(shape, 0.1, 1.0, 0.15)
+    result = fit_variogram(random_field(nodes, variogram, 1000, 7), nodes)
     lag = np.array([0.03, 0.1, 0.2, 0.4])
-    known, fitted = (v.nugget + v.sill - v.covariance(lag) for v in (law, found))
+    known, fitted = (v.nugget + v.sill - v.covariance(lag) for v in (variogram, result))
     np.testing.assert_allclose(fitted, known, rtol=0.05)
-    assert found.shape == shape or shape != "gaussian"  # the other two are hard to tell apart
+    assert result.shape == shape or shape != "gaussian"  # the other two are hard to distinguish
 
 
 @EVERY
-def test_a_missing_node_counts_as_if_it_were_not_there(method: Method) -> None:
+def test_a_missing_value_equals_a_missing_node(method: Method) -> None:
     nodes, queries, values = places(40), places(6, seed=8), values_at(40, times=5)
-    gone = np.random.default_rng(9).random(values.shape) < 0.3
-    found = interpolate(np.where(gone, np.nan, values), nodes, queries, [method])
+    missing = np.random.default_rng(9).random(values.shape) < 0.3
+    result = interpolate(np.where(missing, np.nan, values), nodes, queries, [method])
     for time in range(5):
         for channel in range(2):
-            kept = np.flatnonzero(~gone[time, :, channel])
+            kept = np.flatnonzero(~missing[time, :, channel])
             alone = values[time, kept, channel][None, :, None]
             wanted = interpolate(alone, nodes.take(kept), queries, [method])
-            np.testing.assert_allclose(found[time, :, channel], wanted[0, :, 0], rtol=1e-12)
+            np.testing.assert_allclose(result[time, :, channel], wanted[0, :, 0], rtol=1e-12)
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_times_without_values_give_nan() -> None:
     values = values_at(10)
     values[1, :, 0] = np.nan
-    found = inverse_distance(values, places(10), places(4, seed=3))
-    assert np.isnan(found[1, :, 0]).all() and np.isnan(found).sum() == 4
+    result = inverse_distance(values, places(10), places(4, seed=3))
+    assert np.isnan(result[1, :, 0]).all() and np.isnan(result).sum() == 4
 
 
 @EVERY
-def test_the_units_and_the_zero_of_the_values_do_not_matter(method: Method) -> None:
+def test_interpolation_is_equivariant_under_changes_of_units(method: Method) -> None:
     nodes, queries, values = places(40), places(6, seed=8), values_at(40)
     one, other = (interpolate(v, nodes, queries, [method]) for v in (values, 5 + 3 * values))
     np.testing.assert_allclose(other, 5 + 3 * one, rtol=1e-6, atol=1e-5)
 
 
-def test_the_date_line_is_no_border() -> None:
-    """Great circles: the same pattern, turned around the axis, gets the same answer."""
+def test_the_date_line_makes_no_difference() -> None:
+    """A rotation around the axis does not change the result."""
     nodes, queries, values = places(40, "sphere"), places(6, "sphere", 2), values_at(40)
     turned = [
         Points(p.coordinates + np.array([0.0, 180.0]), "sphere", p.names) for p in (nodes, queries)
@@ -213,27 +213,27 @@ def test_the_date_line_is_no_border() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-7)
 
 
-def test_two_sensors_in_one_place_share_its_weight() -> None:
+def test_two_sensors_at_one_position_have_equal_weights() -> None:
     nodes = Points(np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
     query, values = Points(np.array([[0.25, 0.0]])), np.array([[[1.0], [3.0], [2.0]]])
-    law = Variogram("exponential", 0.0, 1.0, 1.0)
-    for method in (InverseDistance(), Kriging(law)):
+    variogram = Variogram("exponential", 0.0, 1.0, 1.0)
+    for method in (InverseDistance(), Kriging(variogram)):
         weights = method.weights(nodes, query).toarray()[0]
         assert weights[0] == pytest.approx(weights[1], rel=1e-3)
         assert interpolate(values, nodes, query, [method]).item() == pytest.approx(2, abs=1e-3)
 
 
-def test_little_data_is_no_trouble() -> None:
+def test_one_node_or_constant_values_suffice() -> None:
     one, query = places(1), places(2, seed=3)
     for fit in (fit_inverse_distance, fit_kriging):
         alone = interpolate(np.full((2, 1, 1), 4.0), one, query, [fit(np.ones((5, 1)), one)])
         np.testing.assert_allclose(alone, 4.0)
         still = fit(np.ones((5, 9)), places(9))
-        found = interpolate(values_at(9), places(9), query, [still])
-        assert np.isfinite(found).all()
+        result = interpolate(values_at(9), places(9), query, [still])
+        assert np.isfinite(result).all()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_shapes_and_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"Values at 5 nodes in 2 channels; .* 6 nodes"):
         inverse_distance(values_at(5), places(6), places(2))
     with pytest.raises(UsageError, match="3 methods"):

@@ -1,4 +1,4 @@
-"""Metrics against hand sums and degenerate cases; what is masked does not exist."""
+"""Metrics equal their definitions, in degenerate cases too; masked values have no influence."""
 
 import json
 import math
@@ -32,8 +32,8 @@ def table(statistics):
     return statistics.records("d", "m", "seen", tuple("abcdef"[: statistics.sums.shape[2]]), 0)
 
 
-def by_hand(metric, prediction, truth, mask):
-    """The definition, on the plain list of observed values."""
+def definition(metric, prediction, truth, mask):
+    """The metric of the observed values, by its definition."""
     p, y = prediction.numpy()[mask.numpy()], truth.numpy()[mask.numpy()]
     if metric == "mape":
         p, y = p[y != 0], y[y != 0]
@@ -46,7 +46,7 @@ def by_hand(metric, prediction, truth, mask):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("lead", [None, 0, LEADS - 1])
 @pytest.mark.parametrize("channel", [None, 1])
-def test_equals_the_definition_on_the_observed_values(metric, lead, channel):
+def test_a_metric_equals_its_definition_on_observed_values(metric, lead, channel):
     prediction, truth, mask = draw()
     part = (
         slice(None),
@@ -54,7 +54,7 @@ def test_equals_the_definition_on_the_observed_values(metric, lead, channel):
         slice(None),
         slice(None) if channel is None else slice(channel, channel + 1),
     )
-    expected = by_hand(metric, prediction[part], truth[part], mask[part])
+    expected = definition(metric, prediction[part], truth[part], mask[part])
     got = score(prediction, truth, mask).value(metric, lead, channel)
     assert got == pytest.approx(expected, rel=1e-12)
 
@@ -76,7 +76,7 @@ def test_a_perfect_forecast_scores_zero():
 
 
 @pytest.mark.parametrize("offset", [0.75, -0.75])
-def test_a_constant_offset_is_the_error(offset):
+def test_mae_rmse_and_bias_of_a_constant_offset_are_its_size(offset):
     _, truth, mask = draw()
     statistics = score(truth + offset, truth, mask)
     assert statistics.value("bias") == pytest.approx(offset, rel=1e-12)
@@ -84,7 +84,7 @@ def test_a_constant_offset_is_the_error(offset):
     assert statistics.value("rmse") == pytest.approx(abs(offset), rel=1e-12)
 
 
-def test_masking_a_node_is_leaving_it_out():
+def test_masking_a_node_equals_leaving_it_out():
     prediction, truth, mask = draw()
     masked = mask.clone()
     masked[:, :, 2] = False
@@ -97,7 +97,7 @@ def test_masking_a_node_is_leaving_it_out():
 
 @pytest.mark.parametrize("sizes", [[6], [1] * 6, [2, 4], [3, 1, 2]])
 @pytest.mark.parametrize("merged", [False, True])
-def test_any_split_into_batches_gives_the_same(sizes, merged):
+def test_metrics_do_not_depend_on_the_split_into_batches(sizes, merged):
     tensors = draw()
     parts = Statistics(LEADS, CHANNELS)
     for batch in zip(*(tensor.split(sizes) for tensor in tensors), strict=True):
@@ -105,13 +105,13 @@ def test_any_split_into_batches_gives_the_same(sizes, merged):
             parts.merge(score(*batch))
         else:
             parts.add(*batch)
-    whole = table(score(*tensors))
+    expected = table(score(*tensors))
     values = [record["value"] for record in table(parts)]
-    assert values == pytest.approx([record["value"] for record in whole], rel=1e-12)
+    assert values == pytest.approx([record["value"] for record in expected], rel=1e-12)
 
 
 @pytest.mark.parametrize("junk", [1e30, float("nan"), float("inf"), -float("inf")])
-def test_what_stands_under_the_mask_changes_nothing(junk):
+def test_masked_values_have_no_influence(junk):
     prediction, truth, mask = draw(dtype=torch.float32)
     clean = score(prediction, truth, mask)
     for p, y in ((junk, 0.0), (0.0, junk), (junk, junk)):
@@ -120,7 +120,7 @@ def test_what_stands_under_the_mask_changes_nothing(junk):
         assert torch.equal(dirty.counts, clean.counts)
 
 
-def test_zero_targets_are_excluded_in_mape_only():
+def test_zero_targets_are_left_out_of_the_mape_only():
     prediction, truth, mask = draw()
     statistics, nonzero = (
         score(prediction, truth, mask),
@@ -134,7 +134,7 @@ def test_zero_targets_are_excluded_in_mape_only():
 
 
 def test_half_precision_is_summed_in_double():
-    """10^6 errors of 0.1 in float16 arithmetic would saturate far below their sum."""
+    """A float16 sum of 10^6 errors of 0.1 would saturate."""
     error = torch.full((1, 1, 1_000_000, 1), 0.1, dtype=torch.float16)
     statistics = score(error, torch.zeros_like(error), torch.ones_like(error, dtype=torch.bool))
     for metric in ("mae", "rmse", "bias"):
@@ -165,12 +165,12 @@ def test_records_are_tidy_json():
     assert find(records, channel="all", lead="all", metric="bias") == statistics.value("bias")
 
 
-def test_one_channel_needs_no_all():
+def test_a_single_channel_has_no_records_of_all():
     prediction, truth, mask = (tensor[..., :1] for tensor in draw())
     assert {r["channel"] for r in table(score(prediction, truth, mask))} == {"a"}
 
 
-def test_find_wants_exactly_one():
+def test_find_refuses_no_or_several_matches():
     records = table(score(*draw()))
     with pytest.raises(UsageError, match=r"5 records meet .* They differ in: lead\."):
         find(records, channel="a", metric="mae")
@@ -179,13 +179,13 @@ def test_find_wants_exactly_one():
     assert math.isnan(find(table(Statistics(1, 1)), lead=1, metric="mae"))
 
 
-def test_deviation_as_in_the_paper():
+def test_deviation_equals_the_paper_s_formula():
     assert deviation(2.0, 2.5) == 25.0
     assert deviation(2.0, 1.0) == -50.0
     assert math.isnan(deviation(0.0, 1.0))
 
 
-def test_a_diverged_forecast_is_loud():
+def test_a_non_finite_forecast_is_an_error():
     prediction, truth, mask = draw()
     prediction[0, 0, 0, 0], mask[0, 0, 0, 0] = float("nan"), True
     statistics = Statistics(LEADS, CHANNELS)
@@ -194,7 +194,7 @@ def test_a_diverged_forecast_is_loud():
     assert not statistics.counts.any()
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_shapes_and_names_are_refused():
     statistics = Statistics(LEADS + 1, CHANNELS)
     with pytest.raises(DataError, match=r"expected \(batch, 5, node, 3\)"):
         statistics.add(*draw())

@@ -1,4 +1,4 @@
-"""The paired block bootstrap: honest on dependent windows, and blind to who comes first."""
+"""The paired block bootstrap covers correlated errors and is antisymmetric in its arguments."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def dependent(count: int, memory: float, seed: int) -> np.ndarray:
 
 
 def coverage(memory: float, block: int, trials: int = 400, windows: int = 160) -> float:
-    """How often the interval holds the true difference, which is 0."""
+    """How often the interval covers the true difference, which is 0."""
     noise = [dependent(windows, memory, seed) for seed in range(trials)]
-    found = [paired_block_bootstrap(1 + e, np.ones(windows), block, 300) for e in noise]
-    return float(np.mean([d.low <= 0 <= d.high for d in found]))
+    results = [paired_block_bootstrap(1 + e, np.ones(windows), block, 300) for e in noise]
+    return float(np.mean([d.low <= 0 <= d.high for d in results]))
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     assert coverage(0.0, block=1) == pytest.approx(0.95, abs=0.03)
     assert coverage(0.0, block=8) == pytest.approx(0.95, abs=0.04)
     assert coverage(0.5, block=8) == pytest.approx(0.95, abs=0.05)
 
 
-def test_drawing_dependent_windows_one_by_one_would_be_too_sure() -> None:
+def test_single_correlated_windows_would_give_too_narrow_intervals() -> None:
     assert coverage(0.5, block=1) < 0.8
 
 
@@ -45,29 +45,29 @@ def test_p_is_uniform_where_there_is_no_difference() -> None:
         assert np.mean(np.array(p) <= level) == pytest.approx(level, abs=0.07)
 
 
-def test_a_shift_is_found_and_its_size_lies_in_the_interval() -> None:
+def test_a_shift_is_significant_and_the_interval_covers_it() -> None:
     second = 1 + dependent(200, 0.6, 1) ** 2
     first = second + 0.2 + 0.3 * dependent(200, 0.4, 2)
-    found = paired_block_bootstrap(first, second)
-    assert 0 < found.low < 0.2 < found.high and found.p < 0.01
-    assert found.mean == pytest.approx((first - second).mean())
+    result = paired_block_bootstrap(first, second)
+    assert 0 < result.low < 0.2 < result.high and result.p < 0.01
+    assert result.mean == pytest.approx((first - second).mean())
 
 
-def test_pairing_finds_what_two_separate_means_could_not() -> None:
+def test_pairing_detects_differences_far_below_the_spread_of_windows() -> None:
     """The windows differ by far more than the models do."""
     hard = 10 * dependent(120, 0.8, 3)
-    found = paired_block_bootstrap(hard + 0.1 + 0.05 * dependent(120, 0, 4), hard)
-    assert found.low > 0 and hard.std() > 10 * (found.high - found.low)
+    result = paired_block_bootstrap(hard + 0.1 + 0.05 * dependent(120, 0, 4), hard)
+    assert result.low > 0 and hard.std() > 10 * (result.high - result.low)
 
 
-def test_it_does_not_matter_who_comes_first() -> None:
+def test_exchanging_the_models_changes_the_sign_only() -> None:
     first, second = dependent(101, 0.5, 5), dependent(101, 0.5, 6)
     one, other = paired_block_bootstrap(first, second), paired_block_bootstrap(second, first)
     assert (other.mean, other.p) == (-one.mean, one.p)
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low), rel=1e-12)
 
 
-def test_the_draws_depend_on_the_seed_alone_and_the_unit_does_not_matter() -> None:
+def test_results_depend_on_the_seed_and_scale_with_the_unit() -> None:
     first, second = dependent(90, 0.5, 7), dependent(90, 0.5, 8)
     one = paired_block_bootstrap(first, second, seed=3)
     assert one == paired_block_bootstrap(first, second, seed=3)
@@ -78,44 +78,46 @@ def test_the_draws_depend_on_the_seed_alone_and_the_unit_does_not_matter() -> No
     )
 
 
-def test_a_drawn_series_is_made_of_blocks_as_by_hand() -> None:
-    """The quick sums against blocks that are written out; 50 windows are no multiple of 8."""
-    apart, block, draws = dependent(50, 0.5, 9), 8, 500
-    begin = np.random.default_rng(0).integers(50, size=(draws, 7))
-    index = (begin[..., None] + np.arange(block)) % 50
-    means = (apart - apart.mean())[index.reshape(draws, -1)[:, :50]].mean(1) * np.sqrt(50 / 42)
-    found = paired_block_bootstrap(apart, np.zeros(50), block, draws)
-    low, high = apart.mean() + np.quantile(means, [0.025, 0.975])
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9)
-    assert found.p == (1 + (np.abs(means) >= abs(apart.mean())).sum()) / (1 + draws)
+def test_results_equal_a_direct_computation_with_blocks() -> None:
+    """50 windows are not a multiple of the block of 8."""
+    differences, block, draws = dependent(50, 0.5, 9), 8, 500
+    starts = np.random.default_rng(0).integers(50, size=(draws, 7))
+    index = (starts[..., None] + np.arange(block)) % 50
+    means = (differences - differences.mean())[index.reshape(draws, -1)[:, :50]].mean(1) * np.sqrt(
+        50 / 42
+    )
+    result = paired_block_bootstrap(differences, np.zeros(50), block, draws)
+    low, high = differences.mean() + np.quantile(means, [0.025, 0.975])
+    assert (result.low, result.high) == pytest.approx((low, high), rel=1e-9)
+    assert result.p == (1 + (np.abs(means) >= abs(differences.mean())).sum()) / (1 + draws)
 
 
-def test_the_same_forecasts_do_not_differ_and_a_sure_shift_is_sure() -> None:
+def test_equal_errors_have_p_1_and_a_constant_shift_the_smallest_p() -> None:
     errors = dependent(64, 0.5, 10)
     same = paired_block_bootstrap(errors, errors)
     assert (same.mean, same.low, same.high, same.p) == (0, 0, 0, 1)
-    sure = paired_block_bootstrap(errors + 1, errors, draws=999)
-    assert (sure.low, sure.high) == pytest.approx((1, 1)) and sure.p == 1 / 1000
+    shifted = paired_block_bootstrap(errors + 1, errors, draws=999)
+    assert (shifted.low, shifted.high) == pytest.approx((1, 1)) and shifted.p == 1 / 1000
 
 
 def test_windows_without_an_error_are_left_out() -> None:
     first, second = dependent(80, 0.5, 11), dependent(80, 0.5, 12)
     kept = np.arange(80) % 7 > 0
-    holes = np.where(kept, first, np.nan)
-    found = paired_block_bootstrap(holes, second)
-    assert found == paired_block_bootstrap(first[kept], second[kept])
+    with_gaps = np.where(kept, first, np.nan)
+    result = paired_block_bootstrap(with_gaps, second)
+    assert result == paired_block_bootstrap(first[kept], second[kept])
 
 
 @pytest.mark.parametrize("count", [2, 5, 9])
-def test_few_windows_get_shorter_blocks(count: int) -> None:
-    apart = dependent(count, 0.0, 13)
+def test_few_windows_have_shorter_blocks(count: int) -> None:
+    differences = dependent(count, 0.0, 13)
     short = max(1, count // 4)
-    assert paired_block_bootstrap(apart, np.zeros(count)) == paired_block_bootstrap(
-        apart, np.zeros(count), block=short
+    assert paired_block_bootstrap(differences, np.zeros(count)) == paired_block_bootstrap(
+        differences, np.zeros(count), block=short
     )
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_too_few_windows_and_empty_blocks_are_refused() -> None:
     with pytest.raises(UsageError, match="1 of 3 windows have an error of both"):
         paired_block_bootstrap(np.array([1.0, np.nan, 2.0]), np.array([np.nan, 1.0, 2.0]))
     with pytest.raises(UsageError, match="blocks of 0"):

@@ -14,22 +14,22 @@ from helpers.small import quick, small_dataset, small_field
 
 from stonet.config import load_config
 from stonet.data.field import Dataset
-from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import ScoredBatch, evaluate
 from stonet.experiments import EXPERIMENTS, ablation, comparison, cost
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 from stonet.experiments.error_summary import ErrorAccumulator, errors_of, hourly, in_short
+from stonet.training.budget import Budget, TrainingResult, train
 
 
 @pytest.fixture(scope="module")
-def trained() -> Trained:
+def trained() -> TrainingResult:
     return train(small_dataset(), quick("model=gcgru"), Budget(epochs=1, steps=3))
 
 
-def test_the_parts_add_up_to_the_scores_of_evaluate(trained: Trained) -> None:
+def test_the_parts_add_up_to_the_scores_of_evaluate(trained: TrainingResult) -> None:
     scores = errors_of(trained)
-    records = evaluate(trained.run, trained.task, models={"gcgru": trained.run.model})
+    records = evaluate(trained.trained, trained.task, models={"gcgru": trained.trained.model})
     for metric in ("mae", "rmse", "mape", "bias"):
         assert scores[metric] == find(records, metric=metric, lead="all")
         leads = [find(records, metric=metric, lead=lead + 1) for lead in range(4)]
@@ -45,7 +45,7 @@ def test_the_parts_add_up_to_the_scores_of_evaluate(trained: Trained) -> None:
     assert scores["spread"]["most"] == worst["mae"]
 
 
-def test_hours_are_those_of_the_targets(trained: Trained) -> None:
+def test_hours_are_those_of_the_targets(trained: TrainingResult) -> None:
     """An error as large as the hour of its target, less where it is noon."""
     truth = trained.task.windows("test", 1, raw=True)
     tally, chosen = ErrorAccumulator(truth, 20), np.arange(len(truth))
@@ -73,14 +73,14 @@ def test_an_hour_is_not_always_the_same_lead() -> None:
     assert errors_of(trained)["by_lead"]["mae"] == pytest.approx([1, 2, 3, 4], abs=0.01)
 
 
-def test_fewer_windows_are_scored_where_that_is_asked(trained: Trained) -> None:
+def test_fewer_windows_are_scored_where_that_is_asked(trained: TrainingResult) -> None:
     assert len(errors_of(trained, most=3)["by_window"]) == 3
     assert "by_window" not in in_short(errors_of(trained, most=3))
 
 
-def test_a_training_is_repeated_to_the_bit(trained: Trained) -> None:
-    again = train(small_dataset(), quick("model=gcgru"), trained.row.repeated)
-    assert again.row.best_validation == trained.row.best_validation
+def test_a_training_is_repeated_to_the_bit(trained: TrainingResult) -> None:
+    again = train(small_dataset(), quick("model=gcgru"), trained.cost.budget)
+    assert again.cost.best_validation == trained.cost.best_validation
     assert errors_of(again)["by_window"] == errors_of(trained)["by_window"]
 
 

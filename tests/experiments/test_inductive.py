@@ -12,7 +12,6 @@ from helpers.small import small_dataset
 
 from stonet.data.field import Dataset
 from stonet.errors import StonetError
-from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import deviation_percent, evaluate
@@ -20,6 +19,7 @@ from stonet.experiments import inductive
 from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell, Result
 from stonet.experiments.places import asked, fitted
+from stonet.training.budget import Budget, train
 from stonet.training.task import Task
 
 BUDGET = Budget(epochs=1, steps=2)
@@ -48,7 +48,7 @@ def scores(dataset: Dataset) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("model", ["stonet", "persistence"])
 def test_errors_by_kind_of_points_are_those_of_an_evaluation(scores, dataset, model: str) -> None:
     trained = train(dataset, cell_of(model).config, BUDGET)
-    records = evaluate(trained.run, trained.task, models={model: trained.run.model})
+    records = evaluate(trained.trained, trained.task, models={model: trained.trained.model})
     for group, points in KINDS.items():
         for metric in ("mae", "rmse", "bias"):
             wanted = find(records, points=points, lead="all", metric=metric)

@@ -15,7 +15,6 @@ from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.errors import StonetError
-from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate
 from stonet.experiments import irregular
@@ -32,6 +31,7 @@ from stonet.experiments.corruption import (
     unchanged,
 )
 from stonet.inference.forecast import forecast
+from stonet.training.budget import Budget, TrainingResult, train
 
 BUDGET = Budget(epochs=1, steps=2)
 LOSSES = {"random": random_loss, "outage": outage, "thinned": thinned}
@@ -47,29 +47,29 @@ def cell_of(model: str, ask: str = "missing", *settings: str) -> Cell:
 
 
 @pytest.fixture(scope="module", params=["stonet", "stgcn"])
-def trained(request) -> Trained:
+def trained(request) -> TrainingResult:
     return train(small_dataset(), cell_of(request.param).config, BUDGET)
 
 
-def inputs(trained: Trained, chosen: np.ndarray) -> Batch:
+def inputs(trained: TrainingResult, chosen: np.ndarray) -> Batch:
     task = trained.task
     return task.windows("test", task.scoring_stride).inputs(chosen)
 
 
-def told(trained: Trained, batch: Batch) -> torch.Tensor:
+def told(trained: TrainingResult, batch: Batch) -> torch.Tensor:
     nodes = trained.task.nodes
-    return answer(trained, batch, trained.run.model.eval().graphs(nodes, nodes))
+    return answer(trained, batch, trained.trained.model.eval().graphs(nodes, nodes))
 
 
 @EVERY
-def test_nothing_lost_changes_nothing(trained: Trained, loss) -> None:
+def test_nothing_lost_changes_nothing(trained: TrainingResult, loss) -> None:
     chosen = np.arange(3)
     batch = inputs(trained, chosen)
     torch.testing.assert_close(told(trained, loss(0.0)(batch, chosen)), told(trained, batch))
 
 
 @EVERY
-def test_what_is_lost_has_no_influence(trained: Trained, loss) -> None:
+def test_what_is_lost_has_no_influence(trained: TrainingResult, loss) -> None:
     """Other values in the place of the lost ones: the same forecast, to the last bit."""
     chosen = np.arange(3)
     batch = inputs(trained, chosen)
@@ -100,7 +100,7 @@ def missing(batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", [random_loss, outage], ids=["random", "outage"])
-def test_more_is_lost_of_the_same_in_every_batch(trained: Trained, loss) -> None:
+def test_more_is_lost_of_the_same_in_every_batch(trained: TrainingResult, loss) -> None:
     every = np.arange(4)
     batch = inputs(trained, every)
     whole = replace(batch, observed=None)
@@ -113,7 +113,9 @@ def test_more_is_lost_of_the_same_in_every_batch(trained: Trained, loss) -> None
         assert (little.all(1) == little.any(1)).all() and not torch.equal(little[0], little[1])
 
 
-def test_thinned_inputs_are_answered_as_a_field_that_lacks_these_frames(trained: Trained) -> None:
+def test_thinned_inputs_are_answered_as_a_field_that_lacks_these_frames(
+    trained: TrainingResult,
+) -> None:
     """Through the front door: cut out the window, drop the frames, ask for a forecast."""
     task, chosen = trained.task, np.arange(2)
     windows = task.windows("test", task.scoring_stride)
@@ -127,7 +129,7 @@ def test_thinned_inputs_are_answered_as_a_field_that_lacks_these_frames(trained:
         index = windows.starts[number] + kept
         names = ("values", "mask", "times")
         field = Field.trusted(**(vars(part) | {n: vars(part)[n][index] for n in names}))
-        wanted = forecast(trained.run, field)
+        wanted = forecast(trained.trained, field)
         np.testing.assert_allclose(found[number].numpy(), wanted.values, rtol=1e-5, atol=1e-5)
 
 
@@ -135,7 +137,7 @@ def test_the_measured_errors_are_those_of_an_evaluation() -> None:
     dataset, cell = small_dataset(), cell_of("persistence")
     found = irregular.measure(cell, dataset, cell.config, BUDGET)
     trained = train(dataset, cell.config, BUDGET)
-    records = evaluate(trained.run, trained.task, models={"persistence": trained.run.model})
+    records = evaluate(trained.trained, trained.task, models={"persistence": trained.trained.model})
     for metric in ("mae", "rmse", "bias"):
         wanted = find(records, points="seen", lead="all", metric=metric)
         assert found["whole"][metric] == pytest.approx(wanted, rel=1e-6)
@@ -217,7 +219,7 @@ def test_at_the_steps_a_model_says_what_it_says_on_the_coarser_data() -> None:
     index = [windows[0] for windows in (asked.windows().starts[:1],)]
     assert index == [0]
     field = coarse.episodes[0].between(0, task.time_spec.past)
-    wanted = forecast(asked.trained.run, field).values
+    wanted = forecast(asked.trained.trained, field).values
     np.testing.assert_allclose(asked.forecast()[0, 3::4], wanted, rtol=1e-4, atol=1e-5)
 
 

@@ -17,7 +17,6 @@ from helpers.small import small_dataset, small_field
 
 from stonet.data.field import Dataset
 from stonet.errors import DataError, StonetError, UsageError
-from stonet.evaluation.comparison import Budget
 from stonet.experiments import EXPERIMENTS, comparison, runner
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget, experiment_budget
 from stonet.experiments.cell import Cell
@@ -25,6 +24,7 @@ from stonet.experiments.datasets import TASKS, check_task, data_sha256, open_tas
 from stonet.experiments.runner import DatasetCache, beside, repeat, run
 from stonet.experiments.store import Store, read_result
 from stonet.io.write import write
+from stonet.training.budget import Budget
 
 
 @pytest.fixture

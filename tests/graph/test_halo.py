@@ -14,7 +14,7 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.models.forecaster import Output, Tile
-from stonet.training.tiles import bisect
+from stonet.training.batches import bisect
 
 TWO_LEVELS = ("graph.levels=2", "network.layers=2")
 THREE_LEVELS = ("graph.levels=3", "network.layers=1", "graph.within_degree=4")

@@ -1,4 +1,4 @@
-"""Hindcasts: every forecast is the one of its time, whoever writes it and however often stopped."""
+"""Hindcasts equal single forecasts, also if several processes share them or one is interrupted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from stonet.data.cf import outline
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, ResourceError, UsageError
-from stonet.inference import hindcast as module
 from stonet.inference.forecast import forecast
-from stonet.inference.hindcast import hindcast
+from stonet.inference.hindcast import Limits, hindcast
 from stonet.inference.session import Session
 from stonet.io.read import read
 from stonet.io.zarr_writer import ZarrWriter, check_unfinished
@@ -32,11 +31,12 @@ from stonet.training.trained_model import TrainedModel
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 PAST, HORIZON = 6, 4
+SMALL_CHUNKS = Limits(chunk_values=8 * HORIZON * 24)  # 8 forecasts at 24 points
 
 
 @pytest.fixture(scope="module")
 def field() -> Field:
-    """Hourly from midnight, with gaps, a silent stretch and a long jump in time."""
+    """Hourly from midnight, with gaps, seven empty frames and a long interruption."""
     whole = small_field("sphere", channels=2).between(0, 60)
     mask = np.random.default_rng(0).random(whole.values.shape) < 0.8
     mask[20:27] = False
@@ -46,7 +46,7 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> TrainedModel:
+def trained() -> TrainedModel:
     return stirred_run()
 
 
@@ -55,17 +55,17 @@ def opened(path: Path) -> xr.Dataset:
 
 
 @pytest.mark.parametrize("settings", [(), ("model=gcgru",)], ids=["stonet", "gcgru"])
-def test_each_is_the_forecast_of_its_time(
-    tmp_path: Path, field: Field, settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+def test_each_forecast_equals_that_of_the_field_up_to_its_issue_time(
+    tmp_path: Path, field: Field, settings: tuple[str, ...]
 ) -> None:
-    run = stirred_run(*settings)
-    monkeypatch.setattr(module, "CHUNK", 8 * HORIZON * 24)  # several pieces
-    monkeypatch.setattr(module, "QUERIES", 60)  # several windows and queries at a time
-    monkeypatch.setattr(module, "SEEN", 5 * 24)  # whose frames are encoded by the handful
-    assert hindcast(run, field, tmp_path / "h.zarr") == (55, HORIZON, 24)
+    """With several chunks, groups of encoded windows and groups of decoded queries."""
+    trained = stirred_run(*settings)
+    limits = replace(SMALL_CHUNKS, encoded_sensors=5 * 24, decoded_queries=60)
+    shape = hindcast(trained, field, tmp_path / "h.zarr", limits=limits)
+    assert shape == (55, HORIZON, 24)
     file = opened(tmp_path / "h.zarr")
-    issued = file.forecast_reference_time.values.astype("datetime64[ns]").astype(np.int64)
-    np.testing.assert_array_equal(issued, field.times[PAST - 1 :])
+    issue_times = file.forecast_reference_time.values.astype("datetime64[ns]").astype(np.int64)
+    np.testing.assert_array_equal(issue_times, field.times[PAST - 1 :])
     assert file.u0.dims == ("forecast_reference_time", "forecast_period", "station")
     for number in (0, 1, 7, 13, 18, 20, 21, 22, 39, 40, 42, 45, 46, 54):
         got = np.stack([file[name].values[number] for name in field.channels], axis=-1)
@@ -73,12 +73,14 @@ def test_each_is_the_forecast_of_its_time(
         if number in (20, 21):  # six frames without any value
             assert np.isnan(got).all()
             continue
-        np.testing.assert_allclose(got, forecast(run, so_far).values, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(got, forecast(trained, so_far).values, rtol=0, atol=1e-4)
 
 
-def test_a_store_tells_what_it_is(tmp_path: Path, run: TrainedModel, field: Field) -> None:
+def test_a_store_follows_the_cf_conventions(
+    tmp_path: Path, trained: TrainedModel, field: Field
+) -> None:
     sites = small_points("sphere", 5, seed=7)
-    shape = hindcast(run, field, tmp_path / "h.zarr", step=6 * HOUR, at=sites)
+    shape = hindcast(trained, field, tmp_path / "h.zarr", step=6 * HOUR, at=sites)
     file = opened(tmp_path / "h.zarr")
     hours = file.forecast_reference_time.dt.hour.values
     assert shape == (10, HORIZON, 5) and set(hours.tolist()) == {0, 6, 12, 18}
@@ -95,69 +97,74 @@ def test_a_store_tells_what_it_is(tmp_path: Path, run: TrainedModel, field: Fiel
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
 
 
-def test_a_silent_beginning_is_missing(tmp_path: Path, run: TrainedModel, field: Field) -> None:
+def test_forecasts_without_any_observed_input_are_missing(
+    tmp_path: Path, trained: TrainedModel, field: Field
+) -> None:
     mask = field.observed.copy()
     mask[: PAST + 1] = False
     late = replace(field.between(0, 14), mask=mask[:14])
-    hindcast(run, late, tmp_path / "late.zarr")
+    hindcast(trained, late, tmp_path / "late.zarr")
     values = opened(tmp_path / "late.zarr").u0.values
     assert np.isnan(values[:2]).all() and np.isfinite(values[2:]).all()
 
 
 def test_points_that_are_held_out_have_no_influence(
-    tmp_path: Path, run: TrainedModel, field: Field
+    tmp_path: Path, trained: TrainedModel, field: Field
 ) -> None:
     seen, few = np.arange(2, 24), field.between(0, 12)
-    hindcast(run, few, tmp_path / "seen.zarr", seen=seen)
-    hindcast(run, few.take(seen), tmp_path / "taken.zarr")
+    hindcast(trained, few, tmp_path / "seen.zarr", seen=seen)
+    hindcast(trained, few.take(seen), tmp_path / "taken.zarr")
     xr.testing.assert_identical(opened(tmp_path / "seen.zarr"), opened(tmp_path / "taken.zarr"))
 
 
-def test_what_was_interrupted_goes_on(
-    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
+def test_a_resumed_hindcast_equals_an_uninterrupted_one(
+    tmp_path: Path, trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 8 * HORIZON * 24)
-    hindcast(run, field, tmp_path / "whole.zarr")
+    hindcast(trained, field, tmp_path / "expected.zarr", limits=SMALL_CHUNKS)
     write, written = ZarrWriter.write, []
 
-    def stops(self: ZarrWriter, where: tuple[int, ...], values: np.ndarray) -> None:
+    def interrupted(self: ZarrWriter, where: tuple[int, ...], values: np.ndarray) -> None:
         if len(written) == 3:
             raise KeyboardInterrupt
         written.append(where)
         write(self, where, values)
 
     path = tmp_path / "h.zarr"
-    monkeypatch.setattr(ZarrWriter, "write", stops)
+    monkeypatch.setattr(ZarrWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        hindcast(run, field, path)
-    assert not path.exists()  # never half-written under its own name
-    with pytest.raises(UsageError, match=r"h.zarr.part' exists: unfinished work. Continue it with --r"):
-        hindcast(run, field, path)
-    with pytest.raises(UsageError, match=r"is of another run, other data, points or times"):
-        hindcast(run, field.between(1, 60), path, resume=True)
+        hindcast(trained, field, path, limits=SMALL_CHUNKS)
+    assert not path.exists()  # it appears when it is complete
+    with pytest.raises(UsageError, match=r"h.zarr.part'.*--resume"):
+        hindcast(trained, field, path, limits=SMALL_CHUNKS)
+    with pytest.raises(UsageError, match=r"h.zarr.part' is of another"):
+        hindcast(trained, field.between(1, 60), path, resume=True, limits=SMALL_CHUNKS)
     warmer = replace(field, values=field.values + field.observed)
-    with pytest.raises(UsageError, match=r"is of another run, other data, points or times"):
-        hindcast(run, warmer, path, resume=True)
+    with pytest.raises(UsageError, match=r"h.zarr.part' is of another"):
+        hindcast(trained, warmer, path, resume=True, limits=SMALL_CHUNKS)
     later: list[tuple[int, ...]] = []
     monkeypatch.setattr(
         ZarrWriter, "write", lambda self, where, v: later.append(where) or write(self, where, v)
     )
-    hindcast(run, field, path, resume=True)
+    hindcast(trained, field, path, resume=True, limits=SMALL_CHUNKS)
     assert not set(later) & set(written) and len(later) + len(written) == 7
-    xr.testing.assert_identical(opened(path), opened(tmp_path / "whole.zarr"))
+    xr.testing.assert_identical(opened(path), opened(tmp_path / "expected.zarr"))
 
 
-def test_what_cannot_be_done_is_refused(tmp_path: Path, run: TrainedModel, field: Field) -> None:
-    with pytest.raises(UsageError, match=r"piece by piece. Give a name that ends in .zarr"):
-        hindcast(run, field, tmp_path / "h.nc")
-    with pytest.raises(DataError, match=r"have 5 frames; this model looks at 6 before each"):
-        hindcast(run, field.between(0, 5), tmp_path / "h.zarr")
+def test_unsuitable_paths_and_short_series_are_refused(
+    tmp_path: Path, trained: TrainedModel, field: Field
+) -> None:
+    with pytest.raises(UsageError, match=r"ends in .zarr"):
+        hindcast(trained, field, tmp_path / "h.nc")
+    with pytest.raises(DataError, match=r"have 5 frames; this model needs 6 before each"):
+        hindcast(trained, field.between(0, 5), tmp_path / "h.zarr")
     with pytest.raises(DataError, match=r"No issue time has 6 frames before it"):
-        hindcast(run, field.between(0, 8), tmp_path / "h.zarr", step=24 * HOUR)
+        hindcast(trained, field.between(0, 8), tmp_path / "h.zarr", step=24 * HOUR)
+    with pytest.raises(UsageError, match=r"step is 0; expected a positive"):
+        hindcast(trained, field, tmp_path / "h.zarr", step=0)
     assert not list(tmp_path.iterdir())
     (tmp_path / "h.zarr.part").mkdir()
-    with pytest.raises(UsageError, match=r"h.zarr.part' exists and was not created by stonet"):
-        hindcast(run, field, tmp_path / "h.zarr", resume=True)
+    with pytest.raises(UsageError, match=r"h.zarr.part'"):
+        hindcast(trained, field, tmp_path / "h.zarr", resume=True)
 
 
 BOTH = """
@@ -172,9 +179,11 @@ for words in (["hindcast", "-o", "two.zarr"], ["predict", "-o", "ahead.zarr"]):
 """
 
 
-def test_two_processes_write_what_one_does(tmp_path: Path, run: TrainedModel, field: Field) -> None:
-    """Issue times and queries are shared out; only the first process talks."""
-    RunFolder(tmp_path / "run").publish(run.files({}))
+def test_two_processes_write_what_one_does(
+    tmp_path: Path, trained: TrainedModel, field: Field
+) -> None:
+    """They share the issue times and queries; only the first process prints."""
+    RunFolder(tmp_path / "run").publish(trained.files({}))
     field.to_netcdf(str(tmp_path / "data.nc"))
     (tmp_path / "both.py").write_text(BOTH)
     done = subprocess.run(
@@ -186,40 +195,40 @@ def test_two_processes_write_what_one_does(tmp_path: Path, run: TrainedModel, fi
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [t.get("issues") for t in told] == [55, None] and told[1]["points"] == 24
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [p.get("issues") for p in printed] == [55, None] and printed[1]["points"] == 24
     back = read(tmp_path / "data.nc")
-    hindcast(run, back, tmp_path / "one.zarr")
+    hindcast(trained, back, tmp_path / "one.zarr")
     one, two = opened(tmp_path / "one.zarr"), opened(tmp_path / "two.zarr")
     xr.testing.assert_allclose(one, two, rtol=0, atol=1e-4)
     xr.testing.assert_identical(one.coords.to_dataset(), two.coords.to_dataset())
-    expected, got = forecast(run, back).to_xarray(), opened(tmp_path / "ahead.zarr")
+    expected, got = forecast(trained, back).to_xarray(), opened(tmp_path / "ahead.zarr")
     for name in (*field.channels, "nearest_observation", "support"):
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-4)
     assert not [p.name for p in tmp_path.iterdir() if "part" in p.name or p.name.startswith(".")]
 
 
-def test_few_places_of_many_sensors_are_asked_for_a_few_windows_at_a_time(
-    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
+def test_few_queries_of_many_sensors_are_decoded_in_groups_of_windows(
+    tmp_path: Path, trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a decoder holds grows with the sensors, too."""
+    """The decoder's memory grows with the number of sensors, too."""
     decode, together = Session.decode, []
 
     def counted(self: Session, encoded: object, batch: Batch, queries: Points) -> torch.Tensor:
         together.append(len(batch.past))
         return decode(self, encoded, batch, queries)
 
-    monkeypatch.setattr(module, "QUERIES", 48)
     monkeypatch.setattr(Session, "decode", counted)
-    hindcast(run, field, tmp_path / "h.zarr", at=small_points("sphere", 1, seed=7))
+    site = small_points("sphere", 1, seed=7)
+    hindcast(trained, field, tmp_path / "h.zarr", at=site, limits=Limits(decoded_queries=48))
     assert max(together) == 2 and sum(together) == 53
 
 
-def test_a_failure_at_the_very_end_loses_nothing(
-    tmp_path: Path, run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_of_the_last_rename_loses_nothing(
+    tmp_path: Path, trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, few = tmp_path / "h.zarr", field.between(0, 20)
-    hindcast(run, field.between(0, 12), path)
+    hindcast(trained, field.between(0, 12), path)
     before, move = opened(path), os.replace
 
     def fails(source: Path, target: Path) -> None:
@@ -229,16 +238,16 @@ def test_a_failure_at_the_very_end_loses_nothing(
 
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(OSError, match="the disk is gone"):
-        hindcast(run, few, path)
+        hindcast(trained, few, path)
     xr.testing.assert_identical(opened(path), before)
     monkeypatch.setattr(os, "replace", move)
     monkeypatch.setattr(ZarrWriter, "write", None)  # there is nothing left to compute
-    hindcast(run, few, path, resume=True)
+    hindcast(trained, few, path, resume=True)
     assert len(opened(path).forecast_reference_time) == 15
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h.zarr"]
 
 
-def test_only_one_writes(tmp_path: Path, run: TrainedModel, field: Field) -> None:
+def test_a_store_has_one_writer(tmp_path: Path, trained: TrainedModel, field: Field) -> None:
     archive, (outlined, variables) = ZarrWriter(tmp_path / "x.zarr", (6, 24)), outline(field)
     archive.begin(outlined, variables)
     other = ZarrWriter(tmp_path / "x.zarr", (6, 24))

@@ -1,4 +1,4 @@
-"""A bounded memory: many questions by parts, the same answers, and a limit that is kept."""
+"""Bounded memory: queries in chunks give the same forecast, and the limit is kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from helpers.paths import ROOT
 
 from stonet.data.field import Field
 from stonet.errors import ResourceError, UsageError
-from stonet.inference import forecast as inference
 from stonet.inference import session
 from stonet.inference.forecast import forecast, forecast_to_file
-from stonet.inference.session import FEW, QUERIES, ChunkSize
-from stonet.system.progress import reporting_to
+from stonet.inference.session import (
+    INITIAL_QUERIES,
+    MAX_QUERIES,
+    MEMORY_MARGIN,
+    ChunkSize,
+    Session,
+)
+from stonet.system.progress import watched
 from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel
 
@@ -30,77 +35,78 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> TrainedModel:
+def trained() -> TrainedModel:
     return stirred_run()
 
 
-class Meter:
-    """A process that takes so many bytes besides what each query takes."""
+class SimulatedProcess:
+    """A process whose memory is a constant plus some bytes for each query of a chunk."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, before: float, each: float) -> None:
-        self.before, self.each, self.peak = before, each, before
-        patch.setattr(session, "resident_mb", lambda: self.before / session.MB)
+    def __init__(self, patch: pytest.MonkeyPatch, resident: float, per_query: float) -> None:
+        self.resident, self.per_query, self.peak = resident, per_query, resident
+        patch.setattr(session, "resident_mb", lambda: self.resident / session.MB)
         patch.setattr(session, "peak_mb", lambda: self.peak / session.MB)
 
-    def answer(self, pace: ChunkSize, pieces: int = 20) -> None:
-        for _ in range(pieces):
-            self.peak = max(self.peak, self.before + self.each * pace.size)
-            pace.observe(pace.size)
+    def decode(self, chunk_size: ChunkSize, chunks: int = 20) -> None:
+        for _ in range(chunks):
+            self.peak = max(self.peak, self.resident + self.per_query * chunk_size.size)
+            chunk_size.update(chunk_size.size)
 
 
-@pytest.mark.parametrize("each", [1e3, 3e4, 1e5, 4e5])
-def test_pieces_grow_as_long_as_the_memory_allows(
-    monkeypatch: pytest.MonkeyPatch, each: float
+@pytest.mark.parametrize("per_query", [1e3, 3e4, 1e5, 4e5])
+def test_chunks_grow_as_long_as_the_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, per_query: float
 ) -> None:
-    meter, limit = Meter(monkeypatch, 5e8, each), 10**9
-    pace = ChunkSize(limit, kept=10**8)
-    meter.answer(pace)
-    assert meter.peak + 10**8 <= limit
-    largest = pace.size == QUERIES
-    assert largest or meter.before + 1e8 + 2 * session.MARGIN * each * pace.size > limit
+    process, limit = SimulatedProcess(monkeypatch, 5e8, per_query), 10**9
+    chunk_size = ChunkSize(limit, result_bytes=10**8)
+    process.decode(chunk_size)
+    assert process.peak + 10**8 <= limit
+    doubled = 2 * MEMORY_MARGIN * per_query * chunk_size.size
+    assert chunk_size.size == MAX_QUERIES or process.resident + 1e8 + doubled > limit
 
 
-def test_without_a_limit_pieces_have_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = ChunkSize()
-    Meter(monkeypatch, 5e8, 1e9).answer(pace)
-    assert pace.size == QUERIES
+def test_without_a_limit_the_chunk_size_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk_size = ChunkSize()
+    SimulatedProcess(monkeypatch, 5e8, 1e9).decode(chunk_size)
+    assert chunk_size.size == MAX_QUERIES
 
 
-def test_a_memory_that_is_too_small_is_refused_with_what_would_do(
+def test_a_memory_that_is_too_small_is_refused_with_a_sufficient_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meter = Meter(monkeypatch, 5e8, 1e6)
+    process = SimulatedProcess(monkeypatch, 5e8, 1e6)
     with pytest.raises(ResourceError, match=r"memory of 400 MB is too little: program, model and"):
         ChunkSize(4 * 10**8)
-    with pytest.raises(ResourceError, match=r"take 500 MB, the answer 600 MB. Give at least \d+M"):
-        ChunkSize(10**9, kept=6 * 10**8)
-    pace = ChunkSize(6 * 10**8)
-    with pytest.raises(ResourceError, match=rf"{FEW} points at a time 256 MB. Give at least 794M"):
-        meter.answer(pace)
-    ChunkSize(794 * 2**20)  # what was advised
-    meter.answer(ChunkSize(794 * 2**20))
+    with pytest.raises(ResourceError, match=r"take 500 MB, the result 600 MB. Give at least \d+M"):
+        ChunkSize(10**9, result_bytes=6 * 10**8)
+    message = rf"{INITIAL_QUERIES} points at a time 256 MB. Give at least 794M"
+    with pytest.raises(ResourceError, match=message):
+        process.decode(ChunkSize(6 * 10**8))
+    ChunkSize(794 * 2**20)  # the advised memory
+    process.decode(ChunkSize(794 * 2**20))
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".nc"])
-def test_parts_are_the_whole(
-    run: TrainedModel, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+def test_a_forecast_in_chunks_equals_one_at_once(
+    trained: TrainedModel, field: Field, tmp_path: Path, suffix: str
 ) -> None:
-    """By parts of any size, in memory or in a store: the same, but for rounding."""
+    """In memory and in files, up to rounding."""
     sites = small_points("sphere", 50, seed=7)
-    whole = forecast(run, field, at=sites)
-    monkeypatch.setattr(session, "FEW", 7)
-    told: list[tuple[int, int]] = []
-    with reporting_to(lambda done, total, what: told.append((done, total))):
-        parts = forecast(run, field, at=sites, memory="64G")
-    np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-4)
-    assert told[0] == (7, 50) and told[-1] == (50, 50)
+    expected = forecast(trained, field, at=sites)
+    small_chunks = Session(trained, field.points, initial_queries=7, max_queries=16)
+    progress: list[tuple[int, int]] = []
+    with watched(lambda done, total: progress.append((done, total))):
+        chunked = forecast(trained, field, at=sites, memory="64G", session=small_chunks)
+    np.testing.assert_allclose(chunked.values, expected.values, rtol=0, atol=1e-4)
+    assert progress[0] == (7, 50) and progress[-1] == (50, 50)
 
-    monkeypatch.setattr(inference, "QUERIES", 16)  # stored in four pieces
-    assert forecast_to_file(run, field, tmp_path / f"f{suffix}", sites, memory="64G") == (4, 50)
+    path = tmp_path / f"f{suffix}"
+    shape = forecast_to_file(trained, field, path, sites, memory="64G", session=small_chunks)
+    assert shape == (4, 50)
     engine = {".zarr": "zarr", ".nc": "h5netcdf"}[suffix]
-    with xr.open_dataset(tmp_path / f"f{suffix}", engine=engine, decode_timedelta=True) as file:
+    with xr.open_dataset(path, engine=engine, decode_timedelta=True) as file:
         stored = file.load()
-    plain = whole.to_xarray()
+    plain = expected.to_xarray()
     assert set(stored.variables) == set(plain.variables)
     assert set(stored.coords) == set(plain.coords) and stored.attrs == plain.attrs
     for name in plain.variables:
@@ -111,16 +117,16 @@ def test_parts_are_the_whole(
 
 
 @pytest.mark.parametrize("name", ["f.zarr", "f.nc"])
-def test_what_fails_leaves_no_store(
-    run: TrainedModel, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_failed_forecast_leaves_no_file(
+    trained: TrainedModel, field: Field, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with pytest.raises(ResourceError, match=r"A memory of 1.05 MB is too little"):
-        forecast_to_file(run, field, tmp_path / name, memory="1M")
-    monkeypatch.setattr(session.Session, "decode", lambda *asked: 1 / 0)
+        forecast_to_file(trained, field, tmp_path / name, memory="1M")
+    monkeypatch.setattr(Session, "decode", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        forecast_to_file(run, field, tmp_path / name)
+        forecast_to_file(trained, field, tmp_path / name)
     with pytest.raises(UsageError, match=r"cannot be written piece by piece"):
-        forecast_to_file(run, field, tmp_path / "f.csv")
+        forecast_to_file(trained, field, tmp_path / "f.csv")
     assert not list(tmp_path.iterdir())
 
 
@@ -133,27 +139,25 @@ from stonet.training.trained_model import TrainedModel
 from stonet.io.read import read
 
 sites = Points(np.random.default_rng(0).uniform([20, -30], [60, 30], (6000, 2)), "sphere")
-run, field = TrainedModel.load("run"), read("data.nc")
-forecast_to_file(run, field, "f.zarr", sites.take(np.arange(2)))
+trained, field = TrainedModel.load("run"), read("data.nc")
+forecast_to_file(trained, field, "f.zarr", sites.take(np.arange(2)))
 before = peak_mb()
 limit = int((before + 60) * 1.024e6)
-forecast_to_file(run, field, "f.zarr", sites, memory=limit)
+forecast_to_file(trained, field, "f.zarr", sites, memory=limit)
 print(before, peak_mb(), limit / 1.024e6)
 """
 
 
 @pytest.mark.long
-def test_a_real_process_keeps_to_its_limit(run: TrainedModel, field: Field, tmp_path: Path) -> None:
-    RunFolder(tmp_path / "run").publish(run.files({}))
+def test_a_real_process_keeps_to_its_limit(
+    trained: TrainedModel, field: Field, tmp_path: Path
+) -> None:
+    RunFolder(tmp_path / "run").publish(trained.files({}))
     field.to_netcdf(str(tmp_path / "data.nc"))
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )

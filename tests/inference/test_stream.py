@@ -1,4 +1,4 @@
-"""A stream of frames is forecast as the field of the same frames, at the cost of the new one."""
+"""A stream forecasts as a field of the same frames does, at the cost of encoding one frame."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import stonet
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.inference.forecast import forecast, latest_window
-from stonet.inference.session import Session, frames_of
+from stonet.inference.forecast import forecast, latest_batch
+from stonet.inference.session import Session, select_frames
 from stonet.inference.stream import Stream
 from stonet.training.trained_model import TrainedModel
 
@@ -34,11 +34,11 @@ def field() -> Field:
 
 
 @pytest.fixture(scope="module")
-def run() -> TrainedModel:
+def trained() -> TrainedModel:
     return stirred_run()
 
 
-def loader(stream: Stream, field: Field, frame: int) -> None:
+def observe(stream: Stream, field: Field, frame: int) -> None:
     values = np.where(field.observed[frame], field.values[frame], np.nan)
     stream.observe(int(field.times[frame]), values)
 
@@ -57,65 +57,67 @@ def same(one: Field, other: Field) -> None:
     [(), ("network.window_time=true",), ("model=linear",), ("model=gcgru",)],
     ids=["stonet", "window time", "linear", "gcgru"],
 )
-def test_a_stream_answers_as_the_field_does(field: Field, settings: tuple[str, ...]) -> None:
-    """From the first frame on, through gaps, irregular times and a long silence."""
-    run = stirred_run(*settings)
-    stream, sites = Stream(run, field.points), small_points("sphere", 5, seed=7)
+def test_a_stream_forecasts_as_the_field_does(field: Field, settings: tuple[str, ...]) -> None:
+    """From the first frame on, with gaps, irregular times and a long interruption."""
+    trained = stirred_run(*settings)
+    stream, sites = Stream(trained, field.points), small_points("sphere", 5, seed=7)
     for frame in range(len(field.times)):
-        loader(stream, field, frame)
+        observe(stream, field, frame)
         if frame in (0, 3, 12, 20, 31, 39):
             so_far = field.between(0, frame + 1)
-            same(stream.forecast(), forecast(run, so_far))
-            asked = {"at": sites, "times": ["+90min", "+5h"]}
-            same(stream.forecast(**asked), forecast(run, so_far, **asked))
+            same(stream.forecast(), forecast(trained, so_far))
+            request = {"at": sites, "times": ["+90min", "+5h"]}
+            same(stream.forecast(**request), forecast(trained, so_far, **request))
 
 
-def test_other_sensors_than_the_trained_ones_may_stream(run: TrainedModel, field: Field) -> None:
+def test_sensors_need_not_be_the_training_points(trained: TrainedModel, field: Field) -> None:
     joined = field.joined(replace(field.take(np.arange(3)), points=small_points("sphere", 3, 7)))
-    stream = Stream(run, joined.points)
+    stream = Stream(trained, joined.points)
     for frame in range(PAST):
-        loader(stream, joined, frame)
-    same(stream.forecast(), forecast(run, joined.between(0, PAST)))
+        observe(stream, joined, frame)
+    same(stream.forecast(), forecast(trained, joined.between(0, PAST)))
 
 
 def test_a_new_frame_costs_the_encoding_of_one_frame(
-    run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
+    trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded, made = [], {"graph": 0, "links": 0}
-    encode = run.model.encode
+    encode = trained.model.encode
     monkeypatch.setattr(
-        run.model, "encode", lambda b, s: encoded.append(len(b.frames)) or encode(b, s)
+        trained.model, "encode", lambda b, s: encoded.append(len(b.frames)) or encode(b, s)
     )
     for name in made:
-        inner = getattr(run.model, name)
+        inner = getattr(trained.model, name)
 
         def counted(*points: Points, name=name, inner=inner) -> object:
             made[name] += 1
             return inner(*points)
 
-        monkeypatch.setattr(run.model, name, counted)
-    stream = Stream(run)
+        monkeypatch.setattr(trained.model, name, counted)
+    stream = Stream(trained)
     for frame in range(3 * PAST):
-        loader(stream, field, frame)
+        observe(stream, field, frame)
         stream.forecast()
     assert encoded == [1] * 3 * PAST and made == {"graph": 1, "links": 1}
-    assert len(stream.field.times) == PAST  # older ones are let go
+    assert len(stream.field.times) == PAST  # older frames are dropped
 
 
-def test_a_frame_s_encoding_does_not_depend_on_the_others(run: TrainedModel, field: Field) -> None:
-    """What makes it right to keep it; a model says of itself whether that is so."""
-    session = Session(run, field.points)
-    batch = latest_window(run, field.between(20, 26), field.times[26:27])
+def test_a_frame_s_encoding_does_not_depend_on_the_others(
+    trained: TrainedModel, field: Field
+) -> None:
+    """So that it can be cached, if the model declares it as frame-wise."""
+    session = Session(trained, field.points)
+    batch = latest_batch(trained, field.between(20, 26), field.times[26:27])
     together = session.encode(batch)
     for frame in range(PAST):
-        alone = session.encode(frames_of(batch, frame, frame + 1))[0]
-        seen = batch.present[frame]  # what stands where nothing is known is never used
-        torch.testing.assert_close(together[frame][seen], alone[seen], rtol=0, atol=1e-5)
-    assert run.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise
+        alone = session.encode(select_frames(batch, frame, frame + 1))[0]
+        present = batch.present[frame]  # latents of other nodes are never used
+        torch.testing.assert_close(together[frame][present], alone[present], rtol=0, atol=1e-5)
+    assert trained.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise
 
 
-def test_frames_that_do_not_fit_are_refused(run: TrainedModel, field: Field) -> None:
-    stream = Stream(run)
+def test_frames_that_do_not_fit_are_refused(trained: TrainedModel, field: Field) -> None:
+    stream = Stream(trained)
     with pytest.raises(DataError, match=r"Nothing was observed yet; call observe"):
         stream.forecast()
     stream.observe("2026-11-16T04:00", np.full((24, 2), np.nan))
@@ -130,18 +132,18 @@ def test_frames_that_do_not_fit_are_refused(run: TrainedModel, field: Field) -> 
         stream.observe("2026-11-16T05:00", np.zeros(24))
     with pytest.raises(DataError, match=r"1 values are infinite"):
         stream.observe("2026-11-16T05:00", [[np.inf, 0.0], *[[0.0, 0.0]] * 23])
-    stream.observe("2026-11-16T05:00", np.zeros((24, 2)))  # and the stream goes on
+    stream.observe("2026-11-16T05:00", np.zeros((24, 2)))  # and the stream continues
     assert len(stream.field.times) == 2
-    with pytest.raises(UsageError, match=r"Asked at points on a plane; the data lie on a sphere"):
+    with pytest.raises(UsageError, match=r"query points lie on a plane; the data lie on a sphere"):
         stream.forecast(at=Points(np.zeros((1, 2))))
     with pytest.raises(DataError, match=r"lie on a plane; this model was trained on a sphere"):
-        Stream(run, small_points("plane", 24))
+        Stream(trained, small_points("plane", 24))
 
 
-def test_a_single_channel_may_come_without_its_axis() -> None:
+def test_values_of_a_single_channel_need_no_channel_axis() -> None:
     field = small_field("plane")
-    run = fitted_run(small_task(field, "model=linear"))
-    streams = [stonet.Stream(run), stonet.Stream(run)]
+    trained = fitted_run(small_task(field, "model=linear"))
+    streams = [stonet.Stream(trained), stonet.Stream(trained)]
     for frame in range(PAST):
         streams[0].observe(int(field.times[frame]), field.values[frame])
         streams[1].observe(int(field.times[frame]), field.values[frame, :, 0].tolist())

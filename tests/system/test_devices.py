@@ -132,14 +132,14 @@ def trained(late: int) -> tuple[TrainedModel, Trainer]:
     task = Task.of(small_dataset(), quick())
     run = TrainedModel.untrained(task)
     trainer = Trainer(run, task)
-    trainer.late = late
+    trainer.loss_delay = late
     trainer.fit()
     return run, trainer
 
 
 def test_losses_read_late_are_the_same() -> None:
     (soon, at_once), (run, late) = trained(1), trained(20)
-    assert late.state == at_once.state and not late.told
+    assert late.state == at_once.state and not late.unread
     for one, other in zip(soon.model.parameters(), run.model.parameters(), strict=True):
         assert torch.equal(one, other)
 

@@ -36,12 +36,12 @@ def test_the_loss_is_the_papers_formula_over_observed_values() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_the_reconstruction_is_learned_only_where_it_has_weight(alpha: float) -> None:
+def test_the_reconstruction_has_a_gradient_only_if_it_has_weight(alpha: float) -> None:
     windows = Task.of(small_dataset(), quick()).windows("train")
     chosen = np.arange(2)
     batch, (target, mask) = windows.inputs(chosen), windows.targets(chosen)
-    again = torch.zeros_like(batch.frames, requires_grad=True)
-    prefetch = torch.zeros_like(target, requires_grad=True)
-    sums = error_sums(Output(prefetch, again), batch, target, mask, alpha)
+    reconstruction = torch.zeros_like(batch.frames, requires_grad=True)
+    forecast = torch.zeros_like(target, requires_grad=True)
+    sums = error_sums(Output(forecast, reconstruction), batch, target, mask, alpha)
     masked_loss([sums], alpha)[0][0].backward()
-    assert prefetch.grad is not None and (again.grad is not None) == bool(alpha)
+    assert forecast.grad is not None and (reconstruction.grad is not None) == bool(alpha)

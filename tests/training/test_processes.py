@@ -1,6 +1,6 @@
-"""Real processes: training survives SIGKILL, and two of them train as one does.
+"""Real processes: training survives SIGKILL, and two processes train as one does.
 
-Whether torchrun starts them, two machines' torchruns, or `--devices`.
+They are started by torchrun, by torchrun on two machines, or by `--devices`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AGENT = (
     *("--rdzv-id=stonet", "-m", "stonet"),
 )
 FIT = ("fit", "data.nc", "--preset", "tiny", "--json", "--set", "train.save_every=1")
-# SIGKILL at a known step: from outside it may come too late, for a step takes milliseconds.
+# SIGKILL at a fixed step, from within: a step takes milliseconds.
 KILLED = """
 import os, signal
 from pathlib import Path
@@ -46,13 +46,13 @@ from stonet.data.field import Dataset
 from stonet.io.read import read
 from stonet.training.task import Task
 
-def watch(progress):
+def kill(progress):
     if progress.step == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 
 config = load_config("tiny", settings=["train.save_every=1"])
 dataset = Dataset((read(Path("data.nc")),), "data.nc")
-fit_run(Task.of(dataset, config), Path("killed"), False, watch)
+fit_run(Task.of(dataset, config), Path("killed"), False, kill)
 """
 
 
@@ -70,28 +70,28 @@ def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
 def finish(process: subprocess.Popen[str]) -> dict:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    return json.loads(out)  # one object: of several processes only the first one talks
+    return json.loads(out)  # one object: only the first process prints
 
 
 def fit_here(where: Path, name: str, *settings: str, stop: int = 10**6) -> None:
-    """The same as FIT in this process, up to Ctrl-C after some steps."""
+    """The same as FIT in this process, interrupted after `stop` steps."""
 
-    def watch(progress: Progress) -> None:
+    def interrupt(progress: Progress) -> None:
         if progress.step == stop:
             raise KeyboardInterrupt
 
     dataset = Dataset((read(where / "data.nc"),), "data.nc")
     task = Task.of(dataset, load_config("tiny", settings=settings))
     with suppress(KeyboardInterrupt):
-        fit_run(task, where / name, False, watch)
+        fit_run(task, where / name, False, interrupt)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data, and with `whole`, the run that one process made of it in 12 steps."""
+    """A folder with data and with `alone`, the run of one process after 12 steps."""
     folder = tmp_path_factory.mktemp("processes")
     small_field().to_netcdf(str(folder / "data.nc"))
-    fit_here(folder, "whole")
+    fit_here(folder, "alone")
     return folder
 
 
@@ -100,21 +100,21 @@ def saved_step(run: Path) -> int:
         state = next(RunFolder(run).states(), None)
         return -1 if state is None else int(unpack(state[1], "state")[1]["state"]["step"])
     except ModelFileError as error:
-        pytest.fail(f"a half-written state was seen: {error}")
+        pytest.fail(f"a partly written state was read: {error}")
 
 
-def test_sigkill_and_resume_is_as_if_nothing_had_happened(place: Path) -> None:
+def test_a_training_resumed_after_sigkill_equals_an_uninterrupted_one(place: Path) -> None:
     process = start(place, "-c", KILLED)
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL and saved_step(place / "killed") == 4
     assert finish(start(place, *ALONE, *FIT, "-o", "killed", "--resume"))["steps"] == 12
-    killed, whole = RunFolder(place / "killed"), RunFolder(place / "whole")
-    assert next(killed.states())[1] == next(whole.states())[1]
-    assert killed.read("model.safetensors") == whole.read("model.safetensors")
+    killed, alone = RunFolder(place / "killed"), RunFolder(place / "alone")
+    assert next(killed.states())[1] == next(alone.states())[1]
+    assert killed.read("model.safetensors") == alone.read("model.safetensors")
 
 
-def check_alike(run: Path, reference: Path) -> None:
-    """The same losses and weights but for rounding, and one tidy folder."""
+def check_equal(run: Path, reference: Path) -> None:
+    """The same losses and weights up to rounding, and no temporary files."""
     for (name, got), (_, expected) in zip(numbers(run), numbers(reference), strict=True):
         assert float((got - expected).norm() / expected.norm()) < 1e-5, name
     assert not [file for file in run.rglob(".*") if file.name != ".lock"]
@@ -131,20 +131,20 @@ def numbers(run: Path) -> list[tuple[str, torch.Tensor]]:
 
 def test_two_processes_train_as_one_does(place: Path) -> None:
     assert finish(start(place, *TOGETHER, *FIT, "-o", "together"))["steps"] == 12
-    check_alike(place / "together", place / "whole")
+    check_equal(place / "together", place / "alone")
 
 
 @pytest.mark.long
-def test_two_processes_go_on_with_what_one_began(place: Path) -> None:
+def test_two_processes_resume_the_training_of_one(place: Path) -> None:
     fit_here(place, "relay", stop=4)
     assert saved_step(place / "relay") == 4
     finish(start(place, *TOGETHER, *FIT, "-o", "relay", "--resume"))
-    check_alike(place / "relay", place / "whole")
+    check_equal(place / "relay", place / "alone")
 
 
 @pytest.mark.long
 def test_two_machines_train_as_one_does(place: Path) -> None:
-    """Two agents on loopback stand in for them; one of the two leads, whichever it is."""
+    """Simulated by two agents on loopback; either of them may lead."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -153,7 +153,7 @@ def test_two_machines_train_as_one_does(place: Path) -> None:
     answers = [process.communicate(timeout=120) for process in agents]
     assert [process.returncode for process in agents] == [0, 0], answers
     assert [json.loads(out)["steps"] for out, _ in answers if out] == [12]
-    check_alike(place / "machines", place / "whole")
+    check_equal(place / "machines", place / "alone")
 
 
 # stonet fit --devices
@@ -174,16 +174,16 @@ def listeners(parent: int) -> set[str]:
     return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
 
 
-def test_two_devices_train_as_one_does_and_nobody_else_can_connect(place: Path) -> None:
-    heard: set[str] = set()
+def test_two_devices_train_as_one_does_and_listen_on_loopback_only(place: Path) -> None:
+    addresses: set[str] = set()
     process = start(place, *ALONE, *FIT, "-o", "devices", "--devices", "2")
     while process.poll() is None:
-        with suppress(OSError):  # a child may end while we look
-            heard |= listeners(process.pid)
+        with suppress(OSError):  # a child may end meanwhile
+            addresses |= listeners(process.pid)
         time.sleep(0.02)
     assert finish(process)["steps"] == 12
-    check_alike(place / "devices", place / "whole")
-    assert heard == {"0100007F"}  # 127.0.0.1
+    check_equal(place / "devices", place / "alone")
+    assert addresses == {"0100007F"}  # 127.0.0.1
 
 
 @pytest.mark.long
@@ -191,11 +191,11 @@ def test_two_devices_train_on_tiles_as_one_does(place: Path) -> None:
     tiles = ("--set", "train.tile=7", "--set", "train.steps=9")
     fit_here(place, "tiled", "train.tile=7", "train.steps=9", "train.save_every=1")
     finish(start(place, *ALONE, *FIT, *tiles, "-o", "both", "--devices", "2"))
-    check_alike(place / "both", place / "tiled")
+    check_equal(place / "both", place / "tiled")
 
 
 @pytest.mark.long
-def test_ctrl_c_saves_and_resume_goes_on(place: Path) -> None:
+def test_an_interrupt_saves_and_training_can_be_resumed(place: Path) -> None:
     long = ("--set", "train.epochs=400", "--set", "train.patience=400")
     process = start(place, *ALONE, *FIT, *long, "-o", "stopped", "--devices=2")
     while saved_step(place / "stopped") < 2 and process.poll() is None:
@@ -203,7 +203,7 @@ def test_ctrl_c_saves_and_resume_goes_on(place: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.count("with --resume goes on from here") == 1 and "Traceback" not in err
+    assert err.count("--resume") == 1 and "Traceback" not in err
     assert json.loads(out)["error"]["exit_code"] == 130
     assert 2 <= saved_step(place / "stopped") < 2400
     more = ("--set", "train.epochs=1", "--set", "train.patience=400")
@@ -211,24 +211,24 @@ def test_ctrl_c_saves_and_resume_goes_on(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("settings", "message"),
     [
         (("--set", "train.batch=1"), "2 processes cannot share batches of 1 windows"),
-        (("--set", "train.device=cuda"), "PyTorch sees no GPU here"),
+        (("--set", "train.device=cuda"), "PyTorch sees no GPU"),
     ],
 )
-def test_an_error_is_told_once_and_keeps_its_exit_code(
-    place: Path, wrong: tuple[str, ...], told: str
+def test_an_error_is_reported_once_with_its_exit_code(
+    place: Path, settings: tuple[str, ...], message: str
 ) -> None:
-    process = start(place, *ALONE, *FIT, "-o", "refused", "--devices=2", *wrong)
+    process = start(place, *ALONE, *FIT, "-o", "refused", "--devices=2", *settings)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 2 and err.count(told) == 1 and err.count("stonet:") == 1, err
-    assert told in json.loads(out)["error"]["message"]
+    assert process.returncode == 2 and err.count(message) == 1 and err.count("stonet:") == 1, err
+    assert message in json.loads(out)["error"]["message"]
     assert not (place / "refused").exists()
 
 
 @pytest.mark.long
-def test_a_process_that_is_killed_ends_the_others(place: Path) -> None:
+def test_the_death_of_one_process_ends_the_others(place: Path) -> None:
     long = ("--set", "train.epochs=400", "--set", "train.patience=400")
     process = start(place, *ALONE, *FIT, *long, "-o", "lost", "--devices=2")
     while saved_step(place / "lost") < 2 and process.poll() is None:
@@ -246,13 +246,13 @@ def test_a_process_that_is_killed_ends_the_others(place: Path) -> None:
     [("network.kernel=diag", "network.sharp=false"), ("network.terms=3", "data.horizon=2")],
     ids=["diag", "terms"],
 )
-def test_weights_that_a_step_leaves_out_do_not_stop_two_processes(
+def test_two_processes_train_models_with_unused_weights(
     place: Path, settings: tuple[str, ...]
 ) -> None:
-    """A kernel without edges' own weights; decoders of terms that the horizon does not reach."""
+    """A diagonal kernel; decoders of segments beyond the horizon."""
     name = settings[0].split("=")[0]
-    asked = (*settings, "train.epochs=1", "train.steps=3")
-    words = [word for one in asked for word in ("--set", one)]
+    every = (*settings, "train.epochs=1", "train.steps=3")
+    words = [word for setting in every for word in ("--set", setting)]
     assert finish(start(place, *TOGETHER, *FIT, *words, "-o", name))["steps"] == 3
-    fit_here(place, f"{name}-alone", *asked)
-    check_alike(place / name, place / f"{name}-alone")
+    fit_here(place, f"{name}-alone", *every)
+    check_equal(place / name, place / f"{name}-alone")

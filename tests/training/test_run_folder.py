@@ -1,6 +1,6 @@
-"""Sealed blobs never return other values than were packed; a run folder never mixes two sets.
+"""Blobs return exactly the packed values or fail; a run folder never mixes two sets of files.
 
-What happens when writing fails or is killed is in test_checkpoint_faults.py.
+Failures and kills while writing are tested in test_run_folder_faults.py.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def some_document() -> dict:
     }
 
 
-def test_what_is_packed_comes_back_bit_for_bit() -> None:
+def test_unpacked_content_equals_packed_content_bit_by_bit() -> None:
     tensors, document = unpack(pack(some_tensors(), some_document()), "blob")
     assert document == some_document()
     assert list(tensors) == sorted(some_tensors())
     for name, expected in some_tensors().items():
         assert tensors[name].dtype == expected.dtype and tensors[name].shape == expected.shape
-        got, wanted = (t.contiguous().reshape(-1) for t in (tensors[name], expected))
-        assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), name
+        bits = [t.contiguous().reshape(-1).view(torch.uint8) for t in (tensors[name], expected)]
+        assert torch.equal(*bits), name
 
 
 def test_equal_content_packs_to_equal_bytes_in_any_order() -> None:
@@ -67,7 +67,7 @@ def test_equal_content_packs_to_equal_bytes_in_any_order() -> None:
     assert {pack(some_tensors(), {"a": 1}) for _ in range(9)} == {pack(shuffled, {"a": 1})}
 
 
-def test_tensors_that_share_memory_or_need_gradients_can_be_packed_and_come_back_apart() -> None:
+def test_tensors_that_share_memory_or_need_gradients_are_unpacked_as_copies() -> None:
     parameter = torch.nn.Parameter(torch.arange(6.0))
     tensors, _ = unpack(pack({"a": parameter, "b": parameter[2:], "c": parameter}, {}), "blob")
     tensors["a"].zero_()
@@ -79,7 +79,7 @@ def test_a_blob_is_an_ordinary_safetensors_file() -> None:
     assert safetensors.torch.load(blob)["a"].tolist() == [1, 1]
 
 
-def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
+def test_every_flipped_bit_and_every_truncation_is_detected() -> None:
     blob = pack({"a": torch.arange(4.0), "n": torch.tensor(3)}, {"history": [1.5, "é"]})
     for position, bit in itertools.product(range(len(blob)), range(8)):
         mutant = bytearray(blob)
@@ -91,7 +91,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
             unpack(blob[:length], "mutant")
 
 
-def test_random_splices_are_noticed() -> None:
+def test_random_splices_are_detected() -> None:
     blob, rng = pack(some_tensors(), some_document()), random.Random(0)
     for _ in range(500):
         start, stop = sorted(rng.sample(range(len(blob) + 1), 2))
@@ -112,62 +112,62 @@ class Payload:
 
 def test_foreign_files_are_refused_and_never_executed(tmp_path: Path) -> None:
     pickled = pickle.dumps(Payload(tmp_path / "canary"))
-    pickle.loads(pickled)  # noqa: S301  the payload does work
+    pickle.loads(pickled)  # noqa: S301  the payload works
     (tmp_path / "canary").unlink()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("archive/data.pkl", pickled)
     plain = safetensors.torch.save({"a": torch.ones(2)})
     for foreign in (pickled, archive.getvalue(), plain, b"", b"{}", b"lead,rmse\n1,0.3\n" * 99):
-        with pytest.raises(ModelFileError, match=r"weights\.pt is not sound: .*good copy"):
+        with pytest.raises(ModelFileError, match=r"weights\.pt is not valid: .*fit again"):
             unpack(foreign, "weights.pt")
     assert not (tmp_path / "canary").exists()
 
 
-def sealed(header: object, body: bytes = b"", document: str = "{}") -> bytes:
-    """A hostile blob: whatever content, with a seal that is right."""
+def with_checksum(header: object, body: bytes = b"", document: str = "{}") -> bytes:
+    """A hostile blob: any content, with a correct checksum."""
     opening = {"__metadata__": {"stonet": "0" * 64 + document}}
     text = json.dumps(opening | header if isinstance(header, dict) else header, separators=",:")
     blob = len(text).to_bytes(8, "little") + text.encode() + body
-    seal = run_folder._seal(blob)
-    return blob[: run_folder.SEAL.start] + seal + blob[run_folder.SEAL.stop :]
+    place = run_folder.CHECKSUM
+    return blob[: place.start] + run_folder._checksum(blob) + blob[place.stop :]
 
 
-def one(dtype: str, shape: list[int], stop: int) -> dict:
+def header(dtype: str, shape: list[int], stop: int) -> dict:
     return {"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, stop]}}
 
 
-def test_a_right_seal_does_not_make_content_right() -> None:
-    nan, nothing = torch.tensor(float("nan")).numpy().tobytes(), {"shape": [0], "dtype": "F32"}
-    many = {str(n): nothing | {"data_offsets": [0, 0]} for n in range(4097)}
-    unpack(sealed(one("F32", [2], 8), bytes(8)), "sound")
+def test_hostile_content_with_a_correct_checksum_is_refused() -> None:
+    nan, empty = torch.tensor(float("nan")).numpy().tobytes(), {"shape": [0], "dtype": "F32"}
+    many = {str(n): empty | {"data_offsets": [0, 0]} for n in range(4097)}
+    unpack(with_checksum(header("F32", [2], 8), bytes(8)), "valid")
     for hostile in (
-        sealed(one("F32", [], 4), nan),
-        sealed(one("F32", [10**12], 8), bytes(8)),
-        sealed(one("F32", [2], 80), bytes(8)),
-        sealed(one("F7", [2], 8), bytes(8)),
-        sealed(one("F8_E8M0", [8], 8), bytes(8)),
-        sealed({"a": 3}),
-        sealed(many),
-        sealed({}, document='{"loss": NaN}'),
-        sealed({}, document='{"loss": 1e999}'),
-        sealed({}, document='[["loss", 1]]' * 2),
-        sealed({}, document="[" * 10**5),
-        sealed({}, document='{"a":' * 10**5 + "1" + "}" * 10**5),
-        sealed({}, document="1" * 10**5),
-        sealed({}, document="7"),
-        sealed({}, document='{"a": "' + "x" * (16 << 20) + '"}'),
-        sealed({"x" * (34 << 20): nothing | {"data_offsets": [0, 0]}}),
-        sealed("x" * 200),
+        with_checksum(header("F32", [], 4), nan),
+        with_checksum(header("F32", [10**12], 8), bytes(8)),
+        with_checksum(header("F32", [2], 80), bytes(8)),
+        with_checksum(header("F7", [2], 8), bytes(8)),
+        with_checksum(header("F8_E8M0", [8], 8), bytes(8)),
+        with_checksum({"a": 3}),
+        with_checksum(many),
+        with_checksum({}, document='{"loss": NaN}'),
+        with_checksum({}, document='{"loss": 1e999}'),
+        with_checksum({}, document='[["loss", 1]]' * 2),
+        with_checksum({}, document="[" * 10**5),
+        with_checksum({}, document='{"a":' * 10**5 + "1" + "}" * 10**5),
+        with_checksum({}, document="1" * 10**5),
+        with_checksum({}, document="7"),
+        with_checksum({}, document='{"a": "' + "x" * (16 << 20) + '"}'),
+        with_checksum({"x" * (34 << 20): empty | {"data_offsets": [0, 0]}}),
+        with_checksum("x" * 200),
     ):
-        with pytest.raises(ModelFileError, match=r"^hostile is not sound"):
+        with pytest.raises(ModelFileError, match=r"^hostile is not valid"):
             unpack(hostile, "hostile")
 
 
-def test_what_could_not_be_read_is_not_written() -> None:
-    wild = {"bias": torch.ones(1), "weight": torch.tensor([1.0, float("inf")])}
+def test_content_that_could_not_be_read_is_not_packed() -> None:
+    infinite = {"bias": torch.ones(1), "weight": torch.tensor([1.0, float("inf")])}
     with pytest.raises(ModelFileError, match=r"NaN or infinity in tensor 'weight'.*diverged"):
-        pack(wild, {})
+        pack(infinite, {})
     with pytest.raises(ModelFileError, match="not JSON compliant"):
         pack({}, {"loss": float("nan")})
     with pytest.raises(ModelFileError, match="4097 tensors"):
@@ -200,7 +200,7 @@ def test_a_reader_never_mixes_two_sets(tmp_path: Path) -> None:
     assert RunFolder(path).read("weights") == NEW["weights"]
 
 
-def test_the_manifest_lists_what_is_present_from_all_publishings(tmp_path: Path) -> None:
+def test_the_manifest_lists_the_present_files_of_all_publications(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "new" / "run")
     folder.publish({"a": b"1", "b": b"2"})
     (folder.path / "b").unlink()
@@ -209,13 +209,13 @@ def test_the_manifest_lists_what_is_present_from_all_publishings(tmp_path: Path)
     assert listed == {"format": 1, "files": folder.files} and sorted(folder.files) == ["a", "c"]
 
 
-def test_a_changed_lost_or_unlisted_file_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_changed_missing_or_unlisted_file_is_refused(tmp_path: Path) -> None:
     path = old_folder(tmp_path / "run")
     (path / "stray").write_bytes(b"never published")
     (path / "weights").write_bytes(b"new" * 999)
     (path / "model.json").unlink()
     folder = RunFolder(path)
-    with pytest.raises(ModelFileError, match=r"weights is not sound: expected \w{64}, got \w{64}"):
+    with pytest.raises(ModelFileError, match=r"weights is not valid: expected \w{64}, got \w{64}"):
         folder.read("weights")
     with pytest.raises(ModelFileError, match=r"model\.json .*got no such file.*fit again"):
         folder.read("model.json")
@@ -224,7 +224,7 @@ def test_a_changed_lost_or_unlisted_file_is_refused_in_words(tmp_path: Path) -> 
             folder.read(name)
 
 
-def test_where_there_is_no_run_the_way_to_one_is_told_and_nothing_is_made(tmp_path: Path) -> None:
+def test_reading_where_there_is_no_run_fails_and_creates_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     for name in ("missing", "file", "empty"):
@@ -237,7 +237,7 @@ def test_where_there_is_no_run_the_way_to_one_is_told_and_nothing_is_made(tmp_pa
         RunFolder(tmp_path / "file").publish(NEW)
 
 
-def test_a_lock_may_be_nested_keeps_others_out_and_is_free_again_afterwards(tmp_path: Path) -> None:
+def test_a_lock_can_be_nested_excludes_others_and_is_released(tmp_path: Path) -> None:
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     with pytest.raises(OSError, match="the caller's own"), first.lock(), first.lock():
         first.publish(OLD)
@@ -245,13 +245,13 @@ def test_a_lock_may_be_nested_keeps_others_out_and_is_free_again_afterwards(tmp_
             second.save_state(b"1")
         first.save_state(b"1")
         raise OSError("the caller's own")
-    assert second.files == {}  # as it was when opened
+    assert second.files == {}  # the files at opening
     with second.lock(), pytest.raises(ResourceError, match="in use"):
         assert second.files == first.files != {}
         first.publish(NEW)
 
 
-def test_the_newest_state_and_the_one_before_are_kept(tmp_path: Path) -> None:
+def test_the_newest_state_and_the_previous_one_are_kept(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     for state in (b"1", b"2", b"3"):
         folder.save_state(state)
@@ -261,26 +261,26 @@ def test_the_newest_state_and_the_one_before_are_kept(tmp_path: Path) -> None:
 
 FOREIGN = [b"", b"\xff\xfe", b"[]", b"{}", b"[" * 10**5]
 FOREIGN += [b'{"format": 2, "files": {}}', b'{"format": 1, "files": ["a"]}']
-LEADING_AWAY = ["../a", "/etc/passwd", "a/../b", "a/b/c", ".lock", "a\\b", "a\0", "", "a/"]
+OUTSIDE = ["../a", "/etc/passwd", "a/../b", "a/b/c", ".lock", "a\\b", "a\0", "", "a/"]
 
 
-def test_a_foreign_manifest_or_one_that_leads_away_is_refused(tmp_path: Path) -> None:
-    listings = [json.dumps({"format": 1, "files": {n: "0" * 64}}).encode() for n in LEADING_AWAY]
+def test_an_invalid_manifest_or_one_that_names_files_outside_is_refused(tmp_path: Path) -> None:
+    listings = [json.dumps({"format": 1, "files": {n: "0" * 64}}).encode() for n in OUTSIDE]
     for manifest in FOREIGN + listings:
         (tmp_path / "manifest.json").write_bytes(manifest)
-        with pytest.raises(ModelFileError, match=r"manifest\.json is not sound: expected format 1"):
+        with pytest.raises(ModelFileError, match=r"manifest\.json is not valid: expected format 1"):
             RunFolder(tmp_path)
 
 
-def test_names_that_lead_away_or_are_taken_cannot_be_published(tmp_path: Path) -> None:
-    for name in [*LEADING_AWAY, "a/.b", "manifest.json", "trainer/a", "a\n"]:
+def test_names_outside_the_folder_or_reserved_cannot_be_published(tmp_path: Path) -> None:
+    for name in [*OUTSIDE, "a/.b", "manifest.json", "trainer/a", "a\n"]:
         with pytest.raises(UsageError, match="Cannot publish"):
             RunFolder(tmp_path / "run").publish({"good": b"", name: b""})
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("link", ["figures", "trainer", ".commit", ".lock", ".stage-1"])
-def test_links_planted_in_a_folder_change_nothing_outside(tmp_path: Path, link: str) -> None:
+def test_links_in_a_folder_change_nothing_outside(tmp_path: Path, link: str) -> None:
     path, outside = old_folder(tmp_path / "run"), tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"precious")
@@ -297,11 +297,11 @@ def test_links_planted_in_a_folder_change_nothing_outside(tmp_path: Path, link: 
 
 
 def hostile_commit(path: Path, victim: Path, name: str) -> None:
-    """A commit that would move a file of the attacker's over `victim`, through links."""
+    """A commit that would overwrite `victim` through links."""
     (path / ".commit" / name).parent.mkdir(parents=True)
     (path / ".commit" / name).write_bytes(b"attack")
     parts = Path(name).parent.parts
-    if parts:  # the folder of the same name in the run leads to the victim's home
+    if parts:  # a link of that name leads to the victim's folder
         (path / Path(*parts[:-1])).mkdir(parents=True, exist_ok=True)
         (path / Path(*parts)).symlink_to(victim.parent)
 
@@ -334,7 +334,7 @@ def test_a_link_in_place_of_a_file_is_never_read(tmp_path: Path, name: str) -> N
     path, secret = old_folder(tmp_path / "run"), tmp_path / "secret"
     RunFolder(path).save_state(b"state")
     data = (path / name).read_bytes()
-    secret.write_bytes(data)  # even where the content would agree with the manifest
+    secret.write_bytes(data)  # with the content that the manifest lists
     (path / name).unlink()
     (path / name).symlink_to(secret)
     folder = RunFolder(path)

@@ -1,7 +1,7 @@
-"""A run folder is the old set or the new, whatever fails and whenever a writer dies.
+"""A run folder holds the old set of files or the new, whichever operation fails or is killed.
 
-Crashes are rehearsed as SQLite does it: fail the first file operation, then the second, and so on
-until nothing is left to fail; and then with real SIGKILLs.
+Crashes are simulated as in SQLite's tests: the first file operation fails, then the second, and so
+on until all have failed once; then with real SIGKILLs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KEPT = {"notes.txt": b"published before, replaced by neither"}
 
 
 class Crash(BaseException):
-    """Death of the process: nothing done from here on has any effect."""
+    """Death of the process: no later operation has any effect."""
 
 
 class Faults:
-    """Lets `nth - 1` file operations pass; the next one fails, and if `onwards` all that follow."""
+    """Makes the nth file operation fail, and with `onwards` all that follow."""
 
     def __init__(self, nth: int, error: BaseException, onwards: bool) -> None:
         self.left, self.error, self.onwards = nth - 1, error, onwards
@@ -52,7 +52,7 @@ class Faults:
         return checked
 
     @property
-    def struck(self) -> bool:
+    def occurred(self) -> bool:
         return self.left < 0
 
 
@@ -78,22 +78,22 @@ each_fault = pytest.mark.parametrize(("error", "onwards"), FAULTS.values(), ids=
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A quick folder: a process that dies loses nothing it wrote, so the disk may rest."""
+    """A folder in memory, for speed: a killed process loses nothing that it wrote."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         yield Path(name)
 
 
 def attempt(action: Callable, nth: int, error: BaseException, onwards: bool) -> tuple[bool, bool]:
-    """Whether the fault struck, and whether the action says that it succeeded."""
+    """Whether the fault occurred, and whether the action reported success."""
     with faults(nth, error, onwards) as fault:
         try:
             action()
         except (ResourceError, Crash, KeyboardInterrupt) as raised:
-            assert fault.struck
+            assert fault.occurred
             if isinstance(error, OSError):
                 assert isinstance(raised, ResourceError) and error.strerror in str(raised)
             return True, False
-    return fault.struck, True
+    return fault.occurred, True
 
 
 def hidden(path: Path) -> set[str]:
@@ -105,8 +105,8 @@ def content(path: Path) -> dict[str, bytes]:
     return {name: folder.read(name) for name in folder.files}
 
 
-def settle(path: Path) -> Path:
-    """What the next writer does first."""
+def recover(path: Path) -> Path:
+    """Complete or remove what a killed writer left, as the next writer does."""
     with RunFolder(path).lock():
         return path
 
@@ -126,10 +126,10 @@ def test_a_file_is_old_or_new_whichever_operation_fails(
     file = memory / "file"
     for nth in itertools.count(1):
         file.write_bytes(b"old")
-        struck, done = attempt(lambda: write_atomic(file, b"new"), nth, error, onwards)
+        failed, done = attempt(lambda: write_atomic(file, b"new"), nth, error, onwards)
         assert file.read_bytes() in ([b"new"] if done else [b"old", b"new"])
         assert onwards or not hidden(memory)
-        if not struck:
+        if not failed:
             break
     assert nth > 5 and done
 
@@ -141,13 +141,13 @@ def test_a_set_is_old_or_new_whichever_operation_fails(
     template, seen = old_folder(memory / "template"), set()
     for nth in itertools.count(1):
         path = shutil.copytree(template, memory / str(nth))
-        struck, done = attempt(lambda p=path: RunFolder(p).publish(NEW), nth, error, onwards)
+        failed, done = attempt(lambda p=path: RunFolder(p).publish(NEW), nth, error, onwards)
         assert onwards or not list(path.glob(".stage-*"))
         got = content(path)
         assert got == NEW | KEPT or (got == OLD | KEPT and not done)
-        assert content(settle(path)) == got and not hidden(path)
+        assert content(recover(path)) == got and not hidden(path)
         seen.add(got["weights"])
-        if not struck:
+        if not failed:
             break
     assert nth > 20 and done and len(seen) == 2
 
@@ -159,34 +159,34 @@ def test_states_are_old_or_new_whichever_operation_fails(
     template, seen = old_folder(memory / "template"), set()
     for nth in itertools.count(1):
         path = shutil.copytree(template, memory / str(nth))
-        struck, done = attempt(lambda p=path: RunFolder(p).save_state(b"3"), nth, error, onwards)
+        failed, done = attempt(lambda p=path: RunFolder(p).save_state(b"3"), nth, error, onwards)
         folder = RunFolder(path)
         states = tuple(state for _, state in folder.states())
-        settle(path)
-        settled = tuple(state for _, state in folder.states())
-        assert settled == (b"3", b"2") or (settled == (b"2", b"1") and not done)
-        assert states[:2] == settled
+        recover(path)
+        recovered = tuple(state for _, state in folder.states())
+        assert recovered == (b"3", b"2") or (recovered == (b"2", b"1") and not done)
+        assert states[:2] == recovered
         assert not hidden(path) and content(path) == OLD | KEPT
-        seen.add(settled)
-        if not struck:
+        seen.add(recovered)
+        if not failed:
             break
     assert nth > 10 and done and len(seen) == 2
 
 
 @pytest.mark.parametrize("onwards", [False, True])
-def test_a_writer_may_go_on_whichever_operation_failed(memory: Path, onwards: bool) -> None:
+def test_a_writer_can_continue_whichever_operation_failed(memory: Path, onwards: bool) -> None:
     template, error = old_folder(memory / "template"), OSError(errno.ENOSPC, "disk full")
     for nth in itertools.count(1):
         folder = RunFolder(shutil.copytree(template, memory / str(nth)))
         with folder.lock():
-            struck, _ = attempt(lambda f=folder: f.publish(NEW), nth, error, onwards)
+            failed, _ = attempt(lambda f=folder: f.publish(NEW), nth, error, onwards)
             attempt(lambda f=folder: f.save_state(b"3"), nth, error, onwards)
             folder.publish(later := {"later.csv": b"1"})
             folder.save_state(b"4")
         assert content(folder.path) in (OLD | KEPT | later, NEW | KEPT | later)
         states = [state for _, state in folder.states()]
         assert states in ([b"4", b"3"], [b"4", b"2"]) and not hidden(folder.path)
-        if not struck:
+        if not failed:
             break
     assert nth > 20
 
@@ -195,23 +195,23 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing(memory: Path) -> No
     template, most = old_folder(memory / "template"), 0
     for nth in itertools.count(1):
         crashed = shutil.copytree(template, memory / f"{nth}")
-        struck, _ = attempt(lambda c=crashed: RunFolder(c).publish(NEW), nth, Crash(), True)
+        failed, _ = attempt(lambda c=crashed: RunFolder(c).publish(NEW), nth, Crash(), True)
         committed = (crashed / ".commit").exists()
         for again in itertools.count(1):
             path = shutil.copytree(crashed, memory / f"{nth}-{again}")
-            interrupted, _ = attempt(lambda p=path: settle(p), again, Crash(), True)
-            expected = (NEW if committed or not struck else OLD) | KEPT
-            assert content(path) == expected == content(settle(path))
+            interrupted, _ = attempt(lambda p=path: recover(p), again, Crash(), True)
+            expected = (NEW if committed or not failed else OLD) | KEPT
+            assert content(path) == expected == content(recover(path))
             assert not hidden(path)
             if not interrupted:
                 break
         most = max(most, again)
-        if not struck:
+        if not failed:
             break
     assert most > 10
 
 
-def test_data_reach_the_disk_before_their_name_and_the_set_before_its_files(
+def test_data_are_synced_before_the_rename_and_the_commit_before_its_files_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log: list[str] = []
@@ -244,7 +244,7 @@ def test_data_reach_the_disk_before_their_name_and_the_set_before_its_files(
 
 
 def committed_only(path: Path) -> Path:
-    """A folder whose writer died between two moves after its commit, and another before it."""
+    """A folder with a commit half moved, and staged files that were never committed."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
         patch.setattr(os, "replace", Faults(2, Crash(), True).wrap(os.replace))
         RunFolder(path).publish(NEW)
@@ -258,19 +258,19 @@ def tree(path: Path) -> dict[str, bytes]:
     return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
-def test_who_cannot_write_reads_what_is_committed_and_changes_nothing(memory: Path) -> None:
+def test_a_reader_reads_what_is_committed_and_changes_nothing(memory: Path) -> None:
     path = committed_only(old_folder(memory / "run"))
-    with open(path / ".lock") as lock:  # another writer lives
+    with open(path / ".lock") as lock:  # another writer holds the lock
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = tree(path)
         assert content(path) == NEW | KEPT and tree(path) == before
     forbidden = OSError(errno.EROFS, "Read-only file system")
     with faults(1, forbidden, True):
         assert content(path) == NEW | KEPT and next(RunFolder(path).states())[1] == b"2"
-        with pytest.raises(ResourceError, match=r"Read-only.*your rights"):
+        with pytest.raises(ResourceError, match=r"Read-only.*your permissions"):
             RunFolder(path).publish(OLD)
-    assert content(path) == NEW | KEPT and tree(path) == before  # a reader never finishes a commit
-    assert content(settle(path)) == NEW | KEPT and not hidden(path)
+    assert content(path) == NEW | KEPT and tree(path) == before  # readers never complete a commit
+    assert content(recover(path)) == NEW | KEPT and not hidden(path)
 
 
 KILLS = """
@@ -279,7 +279,7 @@ from pathlib import Path
 from stonet.training.run_folder import RunFolder
 
 path, kills, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0)
-done = saved = unsettled = 0
+done = saved = unrecovered = 0
 for _ in range(kills):
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -302,7 +302,7 @@ for _ in range(kills):
     words = acknowledged.split()
     promised = int([word for word in words if word != b"saved"][-1])
     saved = max([saved, *(int(n) for n, word in zip(words, words[1:]) if word == b"saved")])
-    unsettled += any(file.name != ".lock" for file in path.glob(".*"))
+    unrecovered += any(file.name != ".lock" for file in path.glob(".*"))
     folder = RunFolder(path)
     marks = {n for name in folder.files for n in folder.read(name).split()}
     assert len(marks) == 1, marks
@@ -313,11 +313,11 @@ for _ in range(kills):
     with folder.lock():
         pass
     assert [file.name for file in path.rglob(".*")] == [".lock"]
-print(kills, unsettled)
+print(kills, unrecovered)
 """
 
 
-def test_sigkill_at_any_moment_leaves_one_whole_set_and_all_that_was_promised(memory: Path) -> None:
+def test_sigkill_at_any_moment_leaves_one_complete_set_of_files(memory: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLS, str(memory / "run"), "20"],
         env=os.environ | {"PYTHONPATH": str(Path(stonet.__file__).parents[1])},

@@ -1,4 +1,4 @@
-"""The task: all is learned from training points and training times, and from nothing else."""
+"""The task: scaler and graph depend on training points and training times only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def changed(data: Dataset, frames: slice, nodes: list[int]) -> Dataset:
     return replace(data, episodes=(replace(data.episodes[0], values=values, mask=None),))
 
 
-def test_unseen_points_and_later_times_have_no_say_in_the_scaler():
+def test_unseen_points_and_later_times_do_not_change_the_scaler():
     data = dataset()
     task, part = Task.of(data, TINY), data.episodes[0].values[:84][:, data.seen]
     np.testing.assert_allclose(task.scaler.mean, part.mean((0, 1), dtype=np.float64), rtol=1e-12)
@@ -44,7 +44,7 @@ def test_unseen_points_and_later_times_have_no_say_in_the_scaler():
     assert Task.of(changed(data, slice(83, 84), [0]), TINY).scaler != task.scaler
 
 
-def test_unseen_points_have_no_say_in_the_graph():
+def test_unseen_points_do_not_change_the_graph():
     data = dataset()
     alone = Task.of(data.take(data.seen), TINY)
     task = Task.of(data, TINY)
@@ -53,12 +53,12 @@ def test_unseen_points_have_no_say_in_the_graph():
     assert task.config.graph.decoder_radius is not None
 
 
-def test_resolving_twice_is_resolving_once():
+def test_a_resolved_configuration_stays_the_same():
     task = Task.of(dataset(), TINY)
     assert Task.of(dataset(), task.config).config == task.config
 
 
-def test_windows_are_those_of_the_points_asked_for():
+def test_windows_hold_the_chosen_points():
     data = dataset()
     task = Task.of(data, TINY)
     chosen, first = np.array(UNSEEN), np.array([0])
@@ -86,7 +86,7 @@ def test_windows_are_those_of_the_points_asked_for():
         (HOUR, False, 12),  # no calendar, no days
     ],
 )
-def test_the_past_is_a_day_where_there_are_days(step, calendar, past):
+def test_the_past_is_a_day_where_the_data_have_a_daily_cycle(step, calendar, past):
     assert resolve_time_spec(dataset(step=step, calendar=calendar), load_config()).past == past
 
 
@@ -100,7 +100,7 @@ def test_lengths_may_be_durations():
         Task.of(dataset(), config)
 
 
-def test_hopeless_data_is_refused():
+def test_data_too_short_or_without_values_are_refused():
     with pytest.raises(DataError, match=r"series is too short.*Give at least 100 frames"):
         Task.of(dataset(20), TINY)
     empty = dataset()
@@ -111,6 +111,6 @@ def test_hopeless_data_is_refused():
 
 
 @pytest.mark.parametrize(("days", "features"), [(30, 1), (480, 1), (600, 2)])
-def test_the_season_is_told_only_where_training_has_seen_a_year(days: int, features: int) -> None:
+def test_the_season_is_a_feature_only_if_training_spans_a_year(days: int, features: int) -> None:
     data = dataset(frames=days * 4, step=6 * HOUR)  # the first 70 % of it are the training part
     assert Task.of(data, load_config("tiny")).time_spec.features == features

@@ -1,4 +1,4 @@
-"""A run folder gives back the model that was saved, bit for bit, or refuses in words."""
+"""A run folder returns the saved model bit by bit, or is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("model", ["stonet", "linear", "persistence"])
-def test_what_is_loaded_forecasts_as_what_was_saved(model: str, tmp_path: Path) -> None:
+def test_a_loaded_model_forecasts_as_the_saved_one(model: str, tmp_path: Path) -> None:
     task = Task.of(small_dataset(), quick(f"model={model}", "network.base=ridge"))
-    run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
+    trained, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
     loaded, field = TrainedModel.load(tmp_path / "run"), small_field(frames=40, points=7, seed=5)
-    expected, got = (forecast(r, field, times=["+90min", "+4h"]) for r in (run, loaded))
+    expected, got = (forecast(r, field, times=["+90min", "+4h"]) for r in (trained, loaded))
     np.testing.assert_array_equal(got.values, expected.values)
     assert np.isfinite(got.values).all() and got.units == ("degC",)
     same = ("config", "time_spec", "scaler", "nodes", "channels", "units", "dataset")
-    assert all(getattr(loaded, name) == getattr(run, name) for name in same)
+    assert all(getattr(loaded, name) == getattr(trained, name) for name in same)
 
 
-def test_bounds_are_saved_and_forecasts_keep_them(tmp_path: Path) -> None:
-    """Frost is cut off at 9.5 degrees here; what is above has no bound."""
+def test_forecasts_of_a_loaded_model_stay_within_the_bounds(tmp_path: Path) -> None:
+    """Temperatures have a lower bound of 9.5 degrees here, and no upper bound."""
     field = small_field()
     field = replace(field, values=np.maximum(field.values, np.float32(9.5)))
     task = Task.of(Dataset((field,), "small"), quick("network.base=ridge"))
-    run, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
+    trained, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
     loaded = TrainedModel.load(tmp_path / "run")
-    assert loaded.scaler == run.scaler
+    assert loaded.scaler == trained.scaler
     assert loaded.scaler.low == (9.5,) and loaded.scaler.high == (None,)
     lowest = forecast(loaded, field.between(0, 40)).values.min()
     assert lowest == np.float32(9.5)  # reached, as in the data
-    free = replace(loaded, scaler=Scaler(run.scaler.mean, run.scaler.std))
-    assert forecast(free, field.between(0, 40)).values.min() != lowest
+    unbounded = replace(loaded, scaler=Scaler(trained.scaler.mean, trained.scaler.std))
+    assert forecast(unbounded, field.between(0, 40)).values.min() != lowest
 
 
-def test_a_run_without_training_is_decided_by_its_seed() -> None:
+def test_initial_weights_depend_on_the_seed() -> None:
     tasks = [Task.of(small_dataset(), quick(f"train.seed={seed}")) for seed in (3, 3, 4)]
     first, again, other = (
         torch.cat([p.flatten() for p in TrainedModel.untrained(task).model.parameters()])
@@ -69,7 +69,7 @@ def test_a_run_without_training_is_decided_by_its_seed() -> None:
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_the_folder_holds_safetensors_and_text_and_nothing_that_runs(folder: Path) -> None:
+def test_the_folder_holds_safetensors_and_text_only(folder: Path) -> None:
     published = set(RunFolder(folder).files)
     texts = {"config.json", "points.json", "scaler.json", "metrics.json", "README.md"}
     assert published == texts | {"model.safetensors"}
@@ -82,9 +82,9 @@ def test_the_folder_holds_safetensors_and_text_and_nothing_that_runs(folder: Pat
     assert metrics["best_validation"] == min(e["validation"] for e in metrics["history"])
 
 
-def test_the_model_card_tells_what_it_is_and_how_to_use_it(folder: Path) -> None:
-    card, run = (folder / "README.md").read_text(), TrainedModel.load(folder)
-    size = sum(p.numel() for p in run.model.parameters())
+def test_the_model_card_describes_the_model_and_its_use(folder: Path) -> None:
+    card, trained = (folder / "README.md").read_text(), TrainedModel.load(folder)
+    size = sum(p.numel() for p in trained.model.parameters())
     best = json.loads((folder / "metrics.json").read_text())["best_validation"]
     for fact in (
         "# stonet trained on small",
@@ -98,7 +98,7 @@ def test_the_model_card_tells_what_it_is_and_how_to_use_it(folder: Path) -> None
 
 
 def republished(folder: Path, place: Path, change: Callable[[Files], Files]) -> Path:
-    """A copy of the run with some files replaced, under a manifest that is right."""
+    """A copy of the run with some files replaced and a matching manifest."""
     shutil.copytree(folder, place)
     files = RunFolder(place)
     files.publish(change({name: files.read(name) for name in files.files}))
@@ -115,9 +115,9 @@ def test_a_tampered_file_is_refused(name: str, folder: Path, tmp_path: Path) -> 
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"is not sound: expected \w{64}, got \w{64}") as told:
+    with pytest.raises(ModelFileError, match=r"is not valid: expected \w{64}, got \w{64}") as error:
         TrainedModel.load(tmp_path / "run")
-    assert told.value.exit_code == 3 and name in str(told.value)
+    assert error.value.exit_code == 3 and name in str(error.value)
 
 
 def other_config(section: str, **values: object) -> Callable[[Files], Files]:
@@ -139,7 +139,7 @@ def other_weights(rename: Callable[[str], str], shape: Callable[[torch.Tensor], 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (other_config("network", latent=9), r"size mismatch"),
         (other_config("network", latent=-1), r"network\.latent"),
@@ -152,17 +152,17 @@ def other_weights(rename: Callable[[str], str], shape: Callable[[torch.Tensor], 
         (other_weights(lambda n: f"x.{n}", lambda t: t), r"Missing key"),
         (other_weights(lambda n: n, lambda t: t[None]), r"size mismatch"),
         (lambda files: {"config.json": b"[]", "scaler.json": b"7"}, r"config\.json|format None"),
-        (lambda files: {"scaler.json": b"{"}, r"scaler\.json is no JSON object"),
+        (lambda files: {"scaler.json": b"{"}, r"scaler\.json is not a JSON object"),
         (
             lambda files: {"model.safetensors": b"x" * 99},
-            r"model\.safetensors is not sound: sealed",
+            r"model\.safetensors is not valid: .*checksum",
         ),
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(
-    change: Callable[[Files], Files], told: str, folder: Path, tmp_path: Path
+    change: Callable[[Files], Files], message: str, folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelFileError, match=told) as error:
+    with pytest.raises(ModelFileError, match=message) as error:
         TrainedModel.load(republished(folder, tmp_path / "run", change))
     assert "\n" not in str(error.value)
 
@@ -176,13 +176,13 @@ def test_another_format_is_refused_with_its_remedy(
         TrainedModel.load(later)
 
 
-def test_where_there_is_no_run_the_way_to_one_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"No run in .*Run `stonet fit DATA -o ") as told:
+def test_a_missing_run_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"No run in .*Run `stonet fit DATA -o ") as error:
         TrainedModel.load(tmp_path / "missing")
-    assert told.value.exit_code == 2 and not list(tmp_path.iterdir())
+    assert error.value.exit_code == 2 and not list(tmp_path.iterdir())
 
 
-def test_versions_name_what_produced_a_result() -> None:
+def test_versions_name_the_packages() -> None:
     assert versions()["stonet"] == __version__
     assert torch.__version__.startswith(versions()["torch"])  # which may add a build
     assert set(versions()) == {"stonet", "python", "torch", "numpy", "scipy", "xarray"}
