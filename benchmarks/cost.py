@@ -22,8 +22,8 @@ from benchmarks.data import WEATHER, weather
 from benchmarks.harness import Record, Watch, alternate, empty_record
 from benchmarks.training import stepper
 from stonet.config import Config, load_config
-from stonet.linear.local_polynomials import NEAREST, NUM_REGRESSORS
-from stonet.linear.regression import CLOSE, WHITENED
+from stonet.linear.local_polynomials import NUM_FITS, STENCIL_NODES
+from stonet.linear.regression import MAX_WHITENED, RECENT_LAGS
 
 LEVELS = 9 / 4  # targets of an encoder layer over points: 1 within, 1/2 upwards, 3/4 downwards
 SIZES = (
@@ -50,9 +50,9 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     seen = min(network.frames or past, past)
     frames = batch // run * (seen + run - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
-    close = min(CLOSE, past)
+    close = min(RECENT_LAGS, past)
     sun = network.sun * (2 * horizon + 1)
-    white = min(WHITENED, 2 * past + (NUM_REGRESSORS - 2) * close + sun)
+    white = min(MAX_WHITENED, 2 * past + (NUM_FITS - 2) * close + sun)
     heard = (
         white + horizon + sun + 13
     )  # by the expert: base, sun, place, time_spec, portrait as well
@@ -64,7 +64,7 @@ def terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, float
     moved = (
         targets * degree * (2 * m + 2 * d)
         + asked * horizon * r * (graph.decoder_degree + 8)
-        + 2 * asked * (close * NUM_REGRESSORS + 2 * (past - close)) * NEAREST
+        + 2 * asked * (close * NUM_FITS + 2 * (past - close)) * STENCIL_NODES
     )
     return operations, moved
 
@@ -104,8 +104,8 @@ def growth(n: int, *settings: str) -> Record:
     operations, moved = (part / 8 for part in terms(n, config, 12, 12))
     graph = config.graph
     edges = graph.within_degree + 1.25 * graph.between_degree + graph.decoder_degree
-    bytes_each = edges * (8 + 4 * 5) + NEAREST * (
-        8 + 4 * NUM_REGRESSORS
+    bytes_each = edges * (8 + 4 * 5) + STENCIL_NODES * (
+        8 + 4 * NUM_FITS
     )  # index, features, weights
     return empty_record("growth", n, config.network.latent, 0, "none") | {
         "tera_operations": operations / 1e12,

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64, Int64
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from stonet.data.geometry import Kind, Points, curve_order
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import same_place
-from stonet.linear.kriging import evenly
+from stonet.graph.neighbours import nearest_nodes, same_place
+from stonet.linear.kriging import evenly_spaced, solve_kriging
 
 FRAMES = 1024  # at most, evenly spread, that a variogram is fitted to
 CENTRES = 400  # nodes at most whose distances to all others are looked at
@@ -87,6 +87,8 @@ class Kriging:
 
         [C + nugget I   1] [w]   [c]
         [1ᵀ             0] [λ] = [1]
+
+    It is solved by `stonet.linear.kriging.solve_kriging`, in units of the variance.
     """
 
     variogram: Variogram
@@ -95,19 +97,18 @@ class Kriging:
     def weights(self, nodes: Points, queries: Points) -> csr_array:
         """(query, node); solved for some thousand queries at a time."""
         lag, index = _near(nodes, queries, self.nearest)
-        near, known = index.shape[1], self.variogram
-        noise = known.nugget + EPSILON * (known.nugget + known.sill)
-        weight = np.empty(index.shape)
+        variogram, weight = self.variogram, np.empty(index.shape)
+        variance = variogram.nugget + variogram.sill
+        noise = (variogram.nugget / variance + EPSILON) * np.eye(index.shape[1])
         for start in range(0, len(queries), SOLVED):
             part = slice(start, start + SOLVED)
             place = nodes.embedded[index[part]]  # (query, near, m)
-            among = nodes.geometry.distance(place[:, :, None], place[:, None, :])
-            system = np.ones((len(place), near + 1, near + 1))
-            system[:, :near, :near] = known.covariance(among) + noise * np.eye(near)
-            system[:, near, near] = 0.0
-            right = np.ones((len(place), near + 1, 1))
-            right[:, :near, 0] = known.covariance(lag[part])
-            weight[part] = np.linalg.solve(system, right)[:, :near, 0]
+            apart = nodes.geometry.distance(place[:, :, None], place[:, None, :])
+            among = variogram.covariance(apart) / variance + noise
+            with_query = variogram.covariance(lag[part]) / variance
+            present = np.ones_like(with_query)
+            system = (torch.from_numpy(array) for array in (among, with_query, present))
+            weight[part] = solve_kriging(*system).numpy()
         return _matrix(weight, index, len(nodes))
 
 
@@ -201,7 +202,7 @@ def empirical_variogram(
 
     Lags reach to half the largest distance, beyond which few pairs lie, and those at the rim.
     """
-    chosen, centre = values[evenly(len(values), FRAMES)], evenly(len(nodes), CENTRES)
+    chosen, centre = values[evenly_spaced(len(values), FRAMES)], evenly_spaced(len(nodes), CENTRES)
     known = np.isfinite(chosen)
     centred = np.where(known, chosen - (chosen[known].mean() if known.any() else 0.0), 0.0)
     squared, there = np.square(centred), known.astype(np.float64)
@@ -225,13 +226,13 @@ def _best(candidates: Sequence[M], values: Float64[np.ndarray, "time node"], nod
     """The candidate with the least error where a fifth of the nodes is left out, each in turn."""
     if len(nodes) < 2:
         return candidates[0]
-    some = values[evenly(len(values), JUDGED), :, None]
+    some = values[evenly_spaced(len(values), JUDGED), :, None]
     fold = np.empty(len(nodes), dtype=np.int64)
     fold[curve_order(nodes)] = np.arange(len(nodes)) % FOLDS  # so that no region goes as a whole
     errors = np.zeros(len(candidates))
     for number in range(min(FOLDS, len(nodes))):
         left, kept = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        left = left[evenly(len(left), LEFT)]
+        left = left[evenly_spaced(len(left), LEFT)]
         for i, method in enumerate(candidates):
             guess = interpolate(some[:, kept], nodes.take(kept), nodes.take(left), [method])
             errors[i] += np.nansum(np.abs(guess - some[:, left]))
@@ -253,9 +254,7 @@ def _near(
         raise UsageError(f"The nearest {nearest} nodes were asked for; expected at least 1.")
     if nodes.kind != queries.kind:
         raise DataError(f"Nodes on a {nodes.kind}, queries on a {queries.kind}: give one kind.")
-    count = min(nearest, len(nodes))
-    _, found = cKDTree(nodes.embedded).query(queries.embedded, k=list(range(1, count + 1)))
-    index = np.asarray(found, dtype=np.int64)
+    _, index = nearest_nodes(queries, nodes, nearest)
     return nodes.geometry.distance(queries.embedded[:, None], nodes.embedded[index]), index
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.errors import ResourceError
-from stonet.models.forecaster import Graphs
+from stonet.models.forecaster import Encoding, FrameEncoding, Graphs, QueryGraph, narrow
 from stonet.system.resources import give_back, peak_mb, resident_mb
 from stonet.system.spill import size_label
 from stonet.training.trained_model import TrainedModel
@@ -76,38 +76,39 @@ class Session:
 
     def __init__(self, run: TrainedModel, nodes: Points) -> None:
         self.run, self.nodes, self.model = run, nodes, run.model.eval()
-        self.graph = self.model.graph(nodes)
+        self.graph = self.model.node_graph(nodes)
         every = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
         self.device = every[0].device
-        self._asked: tuple[Points, Any] | None = None
+        self._asked: tuple[Points, QueryGraph] | None = None
 
     @torch.inference_mode()
-    def encode(self, batch: Batch) -> Any:
+    def encode(self, batch: Batch) -> Encoding:
         """What the past says; frames by the dozen where each is encoded by itself."""
-        graphs, batch = Graphs(self.graph, None), batch.to(self.device)
+        batch = batch.to(self.device)
         step = max(1, ENCODED // len(self.nodes))
         if not self.model.frame_wise or len(batch.frames) <= step:
-            return self.model.encode(batch, graphs)
+            return self.model.encode(batch, self.graph)
         parts = [frames_of(batch, i, i + step) for i in range(0, len(batch.frames), step)]
-        return torch.cat([self.model.encode(part, graphs) for part in parts])
+        encodings = (narrow(self.model.encode(p, self.graph), FrameEncoding) for p in parts)
+        return FrameEncoding(torch.cat([encoding.latent for encoding in encodings]))
 
     @torch.inference_mode()
     def decode(
-        self, encoded: Any, batch: Batch, queries: Points
+        self, encoded: Encoding, batch: Batch, queries: Points
     ) -> Float[Tensor, "batch future query channel"]:
         """The normalised forecast at these queries, all at once."""
-        graphs = Graphs(self.graph, self.links(queries))
+        graphs = Graphs(self.graph, self.query_graph(queries))
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
-    def links(self, queries: Points) -> Any:
+    def query_graph(self, queries: Points) -> QueryGraph:
         """What the model needs to know of the queries; made anew only if they are other ones."""
         if self._asked is None or (self._asked[0] is not queries and self._asked[0] != queries):
             self._asked = None  # the old ones go before the new ones come
-            self._asked = queries, self.model.links(self.nodes, queries)
+            self._asked = queries, self.model.query_graph(self.nodes, queries)
         return self._asked[1]
 
     def answer(
-        self, encoded: Any, batch: Batch, queries: Points, pace: ChunkSize
+        self, encoded: Encoding, batch: Batch, queries: Points, pace: ChunkSize
     ) -> Iterator[Float32[np.ndarray, "batch future query channel"]]:
         """The forecast in the data's units, a piece of the queries after another."""
         start = 0

@@ -26,6 +26,7 @@ from stonet.inference.forecast import (
     requested_times,
 )
 from stonet.inference.session import ChunkSize, Session, frames_of
+from stonet.models.forecaster import Encoding, FrameEncoding, narrow
 from stonet.training.trained_model import TrainedModel
 
 
@@ -124,10 +125,11 @@ class Stream:
             latent = [frame.latent for frame in self._frames][-len(window.times) :]
             encoded = torch.cat([part for part in latent if part is not None])
             lacking = run.time_spec.past - len(encoded)  # what is encoded of no value says nothing
-            encoded = torch.cat([encoded.new_zeros(lacking, *encoded.shape[1:]), encoded])
+            padding = encoded.new_zeros(lacking, *encoded.shape[1:])
+            encoding: Encoding = FrameEncoding(torch.cat([padding, encoded]))
         else:
-            encoded = self._session.encode(batch)
-        parts = list(self._session.answer(encoded, batch, queries, ChunkSize()))
+            encoding = self._session.encode(batch)
+        parts = list(self._session.answer(encoding, batch, queries, ChunkSize()))
         return as_field(run, window, np.concatenate(parts, axis=2)[0], ask, queries)
 
     def _encoded(self, field: Field) -> Float[Tensor, "1 node latent"] | None:
@@ -136,8 +138,7 @@ class Stream:
         soon = field.times + self.run.time_spec.step
         newest = latest_window(self.run, field, soon)
         alone = frames_of(newest, len(newest.frames) - 1, len(newest.frames))
-        latent: Tensor = self._session.encode(alone)
-        return latent
+        return narrow(self._session.encode(alone), FrameEncoding).latent
 
 
 def _numbers(values: Any) -> Float32[np.ndarray, "..."]:

@@ -285,10 +285,17 @@ class Trainer:
         model, config = self.model, self.config
         if not isinstance(model, STONetwork) or model.residuals is None or model.base is None:
             return None
-        left = float(model.base.spread[0, 1:].mean())  # at lead 0 there is nothing to forecast
+        left = float(model.base.rmse[0, 1:].mean())  # at lead 0 there is nothing to forecast
         hidden = bool(self.run.config.augmentation.hidden_sensors)
         return PointPretrainer(
-            model.residuals, model.rows, self.windows, self.nodes, config.seed, hidden, steps, left
+            model.residuals,
+            model.point_samples,
+            self.windows,
+            self.nodes,
+            config.seed,
+            hidden,
+            steps,
+            left,
         )
 
     def _check_windows(self) -> None:

@@ -84,7 +84,9 @@ def test_rows_move_whole_and_are_learned_from_without_their_numbers() -> None:
     assert isinstance(model, STONetwork) and model.residuals is not None
     points, nobody = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
     augmentation = Augmentation(nobody, nobody)
-    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, augmentation)
+    rows = model.point_samples(
+        task.windows("train"), np.arange(4), task.nodes, points, augmentation
+    )
     moved = rows._each(lambda part: part.to(META))
     assert {t.device.type for t in tensors(moved)} == {"meta"}
     assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 from stonet.data.batch import Batch
 from stonet.data.field import Field
 from stonet.linear.kriging import Covariance
+from stonet.models.baselines.clcrn import LocalConvolution
 from stonet.models.baselines.graph_filters import Operator
-from stonet.models.baselines.local_kernel import WeightedSum
 from stonet.training.batches import hide_sensors
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
@@ -134,7 +134,7 @@ BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "gcgru", "mstgcn", "stgcn", "t
 @pytest.mark.parametrize("base", ["none", "ridge"])
 @pytest.mark.parametrize("name", BASELINES)
 def test_nor_does_a_rivals(name: str, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for owner in (Operator, WeightedSum):  # `meta` has no sparse products
+    for owner in (Operator, LocalConvolution):  # `meta` has no sparse products
         monkeypatch.setattr(owner, "__call__", lambda self, x: 1.0 * x)
     trainer = on_meta(
         gappy(SPHERE), f"model={name}", f"baseline.base={base}", "augmentation.hidden_sensors=0.2"

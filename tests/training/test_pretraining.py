@@ -43,10 +43,10 @@ def school_for(
     model: STONetwork, task: Task, seed: int, outage: bool, steps: int
 ) -> PointPretrainer:
     assert model.residuals is not None and model.base is not None
-    left = float(model.base.spread[0, 1:].mean())
+    left = float(model.base.rmse[0, 1:].mean())
     windows = task.windows("train")
     return PointPretrainer(
-        model.residuals, model.rows, windows, task.nodes, seed, outage, steps, left
+        model.residuals, model.point_samples, windows, task.nodes, seed, outage, steps, left
     )
 
 
@@ -224,7 +224,7 @@ def test_small_data_are_seen_whole_and_with_gaps(
     monkeypatch.setattr(
         school, "show",
         lambda windows, chosen, nodes, points, augmentation: shown.append((chosen, points, augmentation.gaps))
-        or school.rows.part(torch.arange(augmentation.silent.numel())),
+        or school.rows.part(torch.arange(augmentation.without_history.numel())),
     )  # fmt: skip
     windows = chaos.windows("train")
     rows = school._rows(windows, 10**6, learned=True)
@@ -275,7 +275,9 @@ def left_by(task: Task, left: float) -> PointPretrainer:
     model = pupil(task)
     assert model.residuals is not None
     windows = task.windows("train")
-    return PointPretrainer(model.residuals, model.rows, windows, task.nodes, 0, True, 100, left)
+    return PointPretrainer(
+        model.residuals, model.point_samples, windows, task.nodes, 0, True, 100, left
+    )
 
 
 def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_are_allowed(
@@ -294,7 +296,7 @@ def test_where_the_base_leaves_little_over_nothing_is_dropped_and_more_passes_ar
 def test_what_the_base_leaves_over_is_its_usual_error_where_all_is_there(task: Task) -> None:
     model = pupil(task)
     assert model.base is not None
-    left = float(model.base.spread[0, 1:].mean())
+    left = float(model.base.rmse[0, 1:].mean())
     assert 0 < left < school_module.NOISY  # so that it makes a difference
     share = school_of(task, model=model).dropped / school_module.DROPPED
     assert share == pytest.approx(left / school_module.NOISY)
@@ -378,7 +380,7 @@ def test_few_rows_of_many_points_are_spread_over_them_all(monkeypatch: pytest.Mo
 
     school_rows = school.rows.part(slice(0, 1))
     monkeypatch.setattr(school, "show", show)
-    monkeypatch.setattr(PointSamples, "room", lambda self, size: self)
+    monkeypatch.setattr(PointSamples, "allocate", lambda self, size: self)
     monkeypatch.setattr(PointSamples, "put", lambda self, where, part: None)
     school._rows(task.windows("validation"), 1_000)
     met = np.sort(np.concatenate(asked))

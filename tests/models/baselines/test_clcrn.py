@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.contracts import BATTERY, Case, ask, small_field, small_points, stirred
+from stonet.models.baselines.local_kernel import Frame, Surroundings, WeightedSum, horizon, shares
 from torch import Tensor
 
 from stonet.config import load_config
@@ -18,7 +19,6 @@ from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
 from stonet.models.baselines.base import Inputs
 from stonet.models.baselines.clcrn import CLCRN
-from stonet.models.baselines.local_kernel import Frame, Surroundings, WeightedSum, horizon, shares
 from stonet.models.forecaster import Supervision
 
 HERE = torch.device("cpu"), torch.float64
