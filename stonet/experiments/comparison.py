@@ -21,7 +21,7 @@ from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import errors_of, hourly
 from stonet.experiments.figures import draw_all, draw_curves, draw_maps
-from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
+from stonet.models.registry import BASELINES, MODELS, REFERENCE_FORECASTS
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"
@@ -58,7 +58,7 @@ def cells(
     """
     labels = [label for name in models for label in GROUPS.get(name, (name,))]
     for label in labels:
-        if label not in LABELS:
+        if label not in LABELS and label not in MODELS:
             raise unknown_name("model", label, [*LABELS, *GROUPS])
     chosen = tuple(dict.fromkeys(labels)) or (FEW if budget.few else LABELS)
     return [

@@ -14,6 +14,7 @@ their contents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,8 +23,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from stonet.config import Config
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
+from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
 from stonet.errors import UsageError
 from stonet.graph.halo import Adjacency
@@ -94,11 +97,12 @@ class Forecaster(nn.Module, ABC):
 
     - the windows of a batch do not influence each other,
     - no value after the issue time is used,
-    - a missing value has no influence,
-    - equal arguments give equal results.
+    - the order of the nodes does not matter, if the model is inductive,
+    - equal arguments give equal results, also after saving and loading.
 
-    A model is called by several threads at once, each with its own windows: `forward` must not
-    store anything on the model.
+    Missing values are 0 in `batch.frames` and False in `batch.observed`; they must not influence
+    the forecast. Several threads call a model at once, each with its own windows: `forward` must
+    not store anything on the model.
     """
 
     inductive: bool = True  # can forecast at points that were not in training
@@ -184,6 +188,7 @@ class Forecaster(nn.Module, ABC):
         return None
 
 
+Builder = Callable[[Config, TimeSpec, int, Points], Forecaster]  # see `STONetwork` for arguments
 Part = TypeVar("Part")
 
 
