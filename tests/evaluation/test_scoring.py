@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -22,13 +22,20 @@ from stonet.evaluation.scoring import (
     evaluate,
     reference_forecasts,
 )
-from stonet.models.forecaster import Forecaster, Graphs
+from stonet.models.forecaster import Encoding, Forecaster, Graphs, QueryGraph, narrow
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
 UNSEEN = (20, 21, 22, 23)
 KEYS = {"dataset", "model", "points", "channel", "lead", "metric", "value", "seed"}
 METRICS = ["mae", "rmse", "mape", "bias"]
+
+
+@dataclass(frozen=True)
+class QueryPositions(QueryGraph):
+    """Positions of the queries among all points."""
+
+    index: np.ndarray
 
 
 class Oracle(Forecaster):
@@ -38,17 +45,11 @@ class Oracle(Forecaster):
         super().__init__()
         self.task, self.wrong, self.inductive = task, wrong, inductive
 
-    def graph(self, nodes: Points) -> None:
-        return None
-
-    def links(self, nodes: Points, queries: Points) -> np.ndarray:
+    def query_graph(self, nodes: Points, queries: Points) -> QueryPositions:
         names = list(self.task.dataset.points.names)
-        return np.array([names.index(name) for name in queries.names])
+        return QueryPositions(np.array([names.index(name) for name in queries.names]))
 
-    def encode(self, batch: Batch, graphs: Graphs) -> None:
-        return None
-
-    def decode(self, encoded: None, batch: Batch, graphs: Graphs) -> torch.Tensor:
+    def decode(self, encoding: Encoding, batch: Batch, graphs: Graphs) -> torch.Tensor:
         """Finds the window by its values; the forecast is what follows it."""
         windows = self.task.windows("test", self.task.time_spec.horizon)
         every = np.arange(len(windows))
@@ -56,9 +57,8 @@ class Oracle(Forecaster):
         known = pasts.frames[pasts.past][:, :, 0, 0]
         here = batch.frames[batch.past][:, :, 0, 0]
         chosen = torch.cdist(here, known).argmin(1).numpy()
-        future, _ = self.task.windows("test", self.task.time_spec.horizon, graphs.links).targets(
-            chosen
-        )
+        queries = narrow(graphs.queries, QueryPositions).index
+        future, _ = self.task.windows("test", self.task.time_spec.horizon, queries).targets(chosen)
         return future + self.wrong / torch.tensor(self.task.scaler.std)
 
 

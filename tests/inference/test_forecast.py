@@ -129,8 +129,8 @@ def test_many_questions_are_answered_by_parts(run, field, monkeypatch) -> None:
 def test_a_session_spares_work_and_changes_nothing(run, field, monkeypatch) -> None:
     kept, whole = session.Session(run, field.points), forecast(run, field)
     forecast(run, field, session=kept)
-    monkeypatch.setattr(run.model, "graph", None)  # neither is made again
-    monkeypatch.setattr(run.model, "links", None)
+    monkeypatch.setattr(run.model, "node_graph", None)  # neither is made again
+    monkeypatch.setattr(run.model, "query_graph", None)
     np.testing.assert_array_equal(forecast(run, field, session=kept).values, whole.values)
     with pytest.raises(UsageError, match=r"session is of another run or of other points"):
         forecast(run, field.take(np.arange(5)), session=kept)

@@ -81,7 +81,7 @@ def test_other_sensors_than_the_trained_ones_may_stream(run: TrainedModel, field
 def test_a_new_frame_costs_the_encoding_of_one_frame(
     run: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoded, made = [], {"graph": 0, "links": 0}
+    encoded, made = [], {"node_graph": 0, "query_graph": 0}
     encode = run.model.encode
     monkeypatch.setattr(
         run.model, "encode", lambda b, s: encoded.append(len(b.frames)) or encode(b, s)
@@ -98,7 +98,7 @@ def test_a_new_frame_costs_the_encoding_of_one_frame(
     for frame in range(3 * PAST):
         loader(stream, field, frame)
         stream.forecast()
-    assert encoded == [1] * 3 * PAST and made == {"graph": 1, "links": 1}
+    assert encoded == [1] * 3 * PAST and made == {"node_graph": 1, "query_graph": 1}
     assert len(stream.field.times) == PAST  # older ones are let go
 
 
@@ -106,9 +106,9 @@ def test_a_frame_s_encoding_does_not_depend_on_the_others(run: TrainedModel, fie
     """What makes it right to keep it; a model says of itself whether that is so."""
     session = Session(run, field.points)
     batch = latest_window(run, field.between(20, 26), field.times[26:27])
-    together = session.encode(batch)
+    together = session.encode(batch).latent
     for frame in range(PAST):
-        alone = session.encode(frames_of(batch, frame, frame + 1))[0]
+        alone = session.encode(frames_of(batch, frame, frame + 1)).latent[0]
         seen = batch.present[frame]  # what stands where nothing is known is never used
         torch.testing.assert_close(together[frame][seen], alone[seen], rtol=0, atol=1e-5)
     assert run.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise

@@ -72,8 +72,8 @@ def test_a_batch_and_a_scene_move_whole() -> None:
     assert {t.device.type for t in tensors(moved.on_host)} == {"cpu"}
     graphs = run.model.graphs(task.nodes)
     model = run.model.double()
-    assert {t.dtype for t in tensors(graphs.graph) if t.is_floating_point()} == {torch.float32}
-    graph = model.graphs(task.nodes).graph
+    assert {t.dtype for t in tensors(graphs.nodes) if t.is_floating_point()} == {torch.float32}
+    graph = model.graphs(task.nodes).nodes
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
 
 
