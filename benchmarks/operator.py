@@ -25,7 +25,7 @@ from benchmarks.peers import (
 from stonet.config import ModelConfig
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
-from stonet.operators.branch import Links, RevisedBranch
+from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
 from stonet.system.progress import ProgressCallback
 from stonet.system.resources import peak_mb, reset_peak, resident_mb
@@ -105,9 +105,9 @@ class Decoder:
         points, _, radius = _graph(self.n, self.degree)
         kind = torch.float64 if self.double else torch.float32
         neighbours = within_radius(points, points, radius, "sharp")
-        links = Links(torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)).to(
-            torch.device("cpu"), kind
-        )
+        links = DecoderGraph(
+            torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)
+        ).to(torch.device("cpu"), kind)
         config = ModelConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
         branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(kind)
         latent = torch.randn(self.batch, STEPS, self.n, self.d).to(kind).requires_grad_()

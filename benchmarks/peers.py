@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from stonet.graph.neighbours import Neighbours
-from stonet.operators.branch import Links, RevisedBranch
+from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
 
 Apply = Callable[[Tensor, Tensor], Tensor]  # values (frame node latent), inputs (frame node input)
@@ -141,7 +141,9 @@ class LiteralBranch:
     with its own way back, since all of them do not fit into memory.
     """
 
-    def __init__(self, branch: RevisedBranch, links: Links, lags: Tensor, shared: bool) -> None:
+    def __init__(
+        self, branch: RevisedBranch, links: DecoderGraph, lags: Tensor, shared: bool
+    ) -> None:
         self.branch, self.links = branch, links
         self.target, self.source = links.neighbours.edges()
         self.features = _edge_features(links.neighbours)

@@ -27,7 +27,7 @@ from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import GROUPS, LABELS, OURS, tested, variant
 from stonet.experiments.drawing import panels, save
 from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
-from stonet.models.registry import REFERENCE_FORECASTS
+from stonet.models.registry import MODELS, REFERENCE_FORECASTS
 from stonet.plotting.figures import MARKERS, PALETTE
 from stonet.training.budget import Budget, train
 
@@ -63,7 +63,7 @@ def cells(
     """
     labels = [label for name in models for label in GROUPS.get(name, (name,))]
     for label in labels:
-        if label not in LABELS:
+        if label not in LABELS and label not in MODELS:
             raise unknown_name("model", label, [*LABELS, *GROUPS])
     chosen = tuple(dict.fromkeys(labels)) or (FEW if budget.few else CHOSEN)
     own = budget.name.startswith("full")

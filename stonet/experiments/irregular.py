@@ -42,7 +42,7 @@ from stonet.experiments.corruption import (
 )
 from stonet.experiments.datasets import task_of
 from stonet.experiments.drawing import panels, save
-from stonet.models.registry import REFERENCE_FORECASTS
+from stonet.models.registry import MODELS, REFERENCE_FORECASTS
 from stonet.plotting.figures import PALETTE
 from stonet.training.budget import Budget, TrainingResult, train
 
@@ -80,7 +80,7 @@ def cells(
     """
     labels = [label for name in models for label in GROUPS.get(name, (name,))]
     for label in labels:
-        if label not in LABELS:
+        if label not in LABELS and label not in MODELS:
             raise unknown_name("model", label, [*LABELS, *GROUPS])
     chosen = tuple(dict.fromkeys(labels)) or (CHOSEN[:2] if budget.few else CHOSEN)
     found = []

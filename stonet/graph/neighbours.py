@@ -61,6 +61,24 @@ class Neighbours:
         return target[order], source[order]
 
 
+def nearest_nodes(
+    queries: Points, nodes: Points, count: int = 1
+) -> tuple[Float64[np.ndarray, "query near"], Int64[np.ndarray, "query near"]]:
+    """The nearest nodes of each query.
+
+    Args:
+        queries: points whose neighbours are searched.
+        nodes: points among which they are searched.
+        count: number of neighbours; at most all nodes.
+
+    Returns:
+        The straight distances in the embedding and the positions among the nodes, nearest first.
+    """
+    columns = list(range(1, min(count, len(nodes)) + 1))
+    distance, index = cKDTree(nodes.embedded).query(queries.embedded, k=columns)
+    return np.asarray(distance), np.asarray(index, dtype=np.int64)
+
+
 def within_radius(
     targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
 ) -> Neighbours:

@@ -1,9 +1,10 @@
-r"""How LinearForecast finds its coefficients: sums of rows, then a regression for each kind of past.
+r"""Estimation of a LinearForecast: sums over rows, then a regression for each kind of history.
 
-One pass over the windows collects X'X and X'Y, for two halves of the points apart. From these sums
-follow the coefficients of points with a past and, drawn towards them, of points without one, chosen
-so that one half's coefficients suit the other half; and those of torn pasts, in which what was
-filled counts as noise, and the newest value, where it is missing, as the older ones suggest it.
+A row is one point in one window. One pass over the windows collects X'X and X'Y, separately for two
+halves of the points. Points with history are fitted directly. Points without history are fitted
+with the kriged history, drawn towards the former; the penalty is chosen such that the coefficients
+of one half of the points suit the other half. Histories with gaps are fitted with imputed values as
+noisy regressors, and a missing newest value as its expectation from the older ones.
 """
 
 from __future__ import annotations
@@ -22,222 +23,248 @@ from stonet.data.batch import Batch
 from stonet.data.geometry import Points, curve_order
 from stonet.data.resampling import interpolate, on_leads
 from stonet.data.windows import Windows, in_batches
-from stonet.linear.imputation import errors
-from stonet.linear.kriging import Covariance, evenly, fit_covariance
+from stonet.linear.imputation import error_variance
+from stonet.linear.kriging import Covariance, evenly_spaced, fit_covariance
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import BOUNDLESS, TORN, LinearForecast, Regressors
+from stonet.linear.regression import IMPUTED_SHARES, UNBOUNDED, LinearForecast, Regressors
 from stonet.linear.ridge import Beta, Moments, Penalty, best_penalty, solve
 from stonet.system.progress import report_progress
 
-MAX_ROWS = 600_000  # of the regression; more windows than that are thinned
-JUDGING = 4  # times fewer judge them
-JUDGES = 64  # that tell how large errors are; a handful may be right by chance
-FIRST_ROWS = 60_000  # of the rounds before the last one, where gaps are filled
-AT_ONCE = 8_192  # that are made at a time
-VARIED = 1_024  # windows that points must be seen in; or else few points at a time are
-RUN, RUNS = 16, 16  # in so many windows, of which some follow each other and share their frames
-WORK = 1e11  # multiplications that X'X may take; many columns are fitted to fewer rows
-ENOUGH = 0.5  # share of rows without a gap from which on the others are left out
-FILLS = 4  # rounds of filling gaps and fitting again
-SHOWN = 512  # nodes whose pasts are looked at
-FLAT = 1e-12  # share of the variance that rounding may have made
-LOOKED_AT, MOST = 256, 2**24  # windows whose covariance is looked at; values of theirs
-Pair = tuple[Moments, Moments]  # of two halves of the points; or to fit, and to judge
+MAX_ROWS = 600_000  # rows of the regression; more windows are thinned
+TRAIN_PER_VALIDATION = 4  # training rows for each validation row
+MIN_VALIDATION_ROWS = 64  # fewer give an RMSE by chance; then that of the training rows is used
+FIRST_ROUND_ROWS = 60_000  # rows of the rounds before the last one, where targets have gaps
+MAX_MULTIPLICATIONS = 1e11  # cost of X'X; regressions with many columns use fewer rows
+ROWS_PER_COLUMN = 50  # rows that a regression has at least, whatever the cost
+CHUNK_ROWS = 8_192  # rows that are computed together
+MIN_WINDOWS = 1_024  # windows that every point should appear in; else patches of points are used
+CONSECUTIVE_WINDOWS = 16  # windows of a patch that follow each other and share frames
+WINDOW_RUNS = 16  # groups of such consecutive windows in a patch
+COMPLETE_SHARE = 0.5  # share of complete rows from which on incomplete rows are left out
+IMPUTATION_ROUNDS = 4  # alternations of filling targets and fitting
+HISTORY_NODES = 512  # nodes from which mean and covariance of histories are estimated
+VARIANCE_FLOOR = 1e-12  # share of the variance that may be rounding
+COVARIANCE_WINDOWS = 256  # windows from which the spatial covariance is estimated
+COVARIANCE_VALUES = 2**24  # limit of their values, all nodes together
+SAMPLE_WINDOWS = 64  # windows from which the shares of gaps are estimated
+Pair = tuple[Moments, Moments]  # of two halves of the points; or of training and validation
 
 
 @torch.no_grad()
-def fit_linear(base: LinearForecast, train: Windows, validation: Windows, nodes: Points) -> None:
-    """Solve for the coefficients; ridge and pull are chosen on the validation windows.
+def fit_linear(
+    base: LinearForecast,
+    train: Windows,
+    validation: Windows,
+    nodes: Points,
+    max_rows: int = MAX_ROWS,
+) -> None:
+    """Estimate all coefficients; penalties are chosen on the validation windows.
 
-    Where most targets have gaps, these are filled with the current forecast and its error at the
-    observed leads around them, a few times over. Where nothing was observed, the base stays
+    If most targets have gaps, these are filled with the current forecast and its error at the
+    observed leads around them, in several rounds. Without any observed target, the forecast remains
     persistence.
+
+    Args:
+        base: the linear forecast, changed in place.
+        train: training windows.
+        validation: validation windows.
+        nodes: points of the windows.
+        max_rows: rows of the regression.
     """
     base.set_covariance(_covariance(train, nodes))
-    base.low.copy_(train.scaler.clip(torch.full_like(base.low, -BOUNDLESS)))
-    base.high.copy_(train.scaler.clip(torch.full_like(base.high, BOUNDLESS)))
+    base.lower.copy_(train.scaler.clip(torch.full_like(base.lower, -UNBOUNDED)))
+    base.upper.copy_(train.scaler.clip(torch.full_like(base.upper, UNBOUNDED)))
     stencil = make_stencil(nodes, nodes, base.covariance).to(base.spacing.device, torch.float32)
-    few = train.draw(64)
-    filled = [few.inputs(i).gaps(base.time_spec.past) for i in in_batches(few, 8)]
-    base.usual.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in filled])))
+    sample = train.draw(SAMPLE_WINDOWS)
+    gaps = [sample.inputs(i).gaps(base.time_spec.past) for i in in_batches(sample, 8)]
+    base.usual_gaps.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in gaps])))
     order = curve_order(nodes)
-    _learn_pasts(base, train, len(nodes))
+    _fit_histories(base, train, len(nodes))
     fill = _has_gaps(train)
-    rounds = FILLS if fill else 1
+    rounds = IMPUTATION_ROUNDS if fill else 1
     for number in range(rounds):
         last = number == rounds - 1
-        most = MAX_ROWS if last else FIRST_ROWS
+        rows = max_rows if last else FIRST_ROUND_ROWS
+        fewer = max(rows // TRAIN_PER_VALIDATION, FIRST_ROUND_ROWS)
         sums = [
-            _moments(base, part, stencil, order, fill, rows)
-            for part, rows in ((train, most), (validation, max(most // JUDGING, FIRST_ROWS)))
+            _moments(base, part, stencil, order, fill, limit)
+            for part, limit in ((train, rows), (validation, fewer))
         ]
         if any(part.count.sum() for part in sums[0]):
-            (_solve if last else _solve_first)(base, sums[0], sums[1], stencil)
+            if last:
+                _solve(base, sums[0], sums[1], stencil)
+            else:
+                _solve_first(base, sums[0], sums[1])
 
 
 def _covariance(windows: Windows, nodes: Points) -> Covariance:
-    """From the newest values of some windows."""
-    few = windows.draw(min(LOOKED_AT, max(8, MOST // len(nodes))))
-    last = few.starts + few.time_spec.past - 1
-    values, observed = few.at(np.sort(last))
+    """The spatial covariance of the newest values of some windows."""
+    sample = windows.draw(min(COVARIANCE_WINDOWS, max(8, COVARIANCE_VALUES // len(nodes))))
+    last = sample.starts + sample.time_spec.past - 1
+    values, observed = sample.at(np.sort(last))
     return fit_covariance(values.double(), None if bool(observed.all()) else observed, nodes)
 
 
-def _learn_pasts(base: LinearForecast, windows: Windows, nodes: int) -> None:
-    """Mean and covariance of the nodes' pasts; with gaps twice, first as a random walk fills them.
+def _fit_histories(base: LinearForecast, windows: Windows, nodes: int) -> None:
+    """Mean and covariance of the histories; twice with gaps, first filled as a random walk.
 
-    Only nodes that have something of every channel tell how these go together.
+    Only nodes with a value of every channel are used, for the covariance between channels.
     """
-    some = windows.take(evenly(nodes, SHOWN))
-    some = some.draw(max(1, FIRST_ROWS // min(nodes, SHOWN)))
-    for _ in range(1 + bool(base.usual > 0)):
+    sample = windows.take(evenly_spaced(nodes, HISTORY_NODES))
+    sample = sample.draw(max(1, FIRST_ROUND_ROWS // min(nodes, HISTORY_NODES)))
+    for _ in range(1 + bool(base.usual_gaps > 0)):
         rows = []
-        for chosen in in_batches(some, RUN):
-            values, known = base.pasts(some.inputs(chosen))
-            pasts = values.transpose(1, 2).flatten(2).double()
-            rows.append(pasts.flatten(0, 1) if known is None else pasts[known.all(-1)])
+        for chosen in in_batches(sample, CONSECUTIVE_WINDOWS):
+            values, present = base.histories(sample.inputs(chosen))
+            past = values.transpose(1, 2).flatten(2).double()
+            rows.append(past.flatten(0, 1) if present is None else past[present.all(-1)])
         every = torch.cat(rows)
-        if len(every) <= base.block:  # too few to tell
+        if len(every) <= base.own_columns:  # too few for a covariance
             return
-        spread = torch.cov(every.T, correction=0).reshape(base.past_covariance.shape)
-        floor = FLAT * spread.diagonal().mean() + 1e-12
+        covariance = torch.cov(every.T, correction=0).reshape(base.past_covariance.shape)
+        floor = VARIANCE_FLOOR * covariance.diagonal().mean() + 1e-12
         base.past_mean.copy_(every.mean(0))
-        base.past_covariance.copy_(spread + floor * torch.eye(base.block))
+        base.past_covariance.copy_(covariance + floor * torch.eye(base.own_columns))
 
 
-def _noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndarray, " column"]:
-    """The variance that filled gaps would add to each column, if all inputs had some.
+def _imputation_noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndarray, " column"]:
+    """The error variance of each column if all inputs were imputed.
 
-    A fit mixes the errors of its nodes. Gaps often touch: twice the error of a single one. The
-    newest value is apart: where it is missing, coefficients are others.
+    A fit averages the errors of its nodes. Gaps often adjoin: twice the error of a single one is
+    assumed. The newest value has none, since its absence is a kind of history.
     """
-    channels, own = base.channels, base.block
-    error = 2 * errors(base.past_covariance).numpy().reshape(-1, channels)
-    mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each group
-    wide = error[: base.close, None] * mixed[2:, None]
+    channels, own = base.channels, base.own_columns
+    error = 2 * error_variance(base.past_covariance).numpy().reshape(-1, channels)
+    mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each fit
+    wide = error[: base.recent_lags, None] * mixed[2:, None]
     parts = [mixed[0] * error, error, mixed[1] * error, wide]
     noise = np.concatenate([part.ravel() for part in parts])
     noise[own : own + channels] = 0.0
-    return np.pad(noise, (0, own + base.columns - len(noise)))
+    return np.pad(noise, (0, own + base.num_columns - len(noise)))
 
 
-def _newest(base: LinearForecast) -> Float64[np.ndarray, "column channel"]:
-    """The newest own values as the older ones lead one to expect them, by what is seen."""
+def _newest_from_older(base: LinearForecast) -> Float64[np.ndarray, "column channel"]:
+    """The newest values of a point as a linear function of the columns with its older values."""
     mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
-    channels, own = base.channels, base.block
-    result = np.zeros((own + base.columns, channels))
+    channels, own = base.channels, base.own_columns
+    result = np.zeros((own + base.num_columns, channels))
     share = np.linalg.solve(covariance[channels:, channels:], covariance[channels:, :channels])
     result[own + channels : 2 * own] = share
     result[-1] = mean[:channels] - mean[channels:] @ share
     return result
 
 
-def _solve_first(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
-    """Only what gaps are filled by: the coefficients of whole pasts."""
-    own = base.block + np.arange(base.columns)
+def _solve_first(base: LinearForecast, train: Pair, validation: Pair) -> None:
+    """Only the coefficients of complete histories, with which targets are filled."""
+    own = base.own_columns + np.arange(base.num_columns)
     sums = _take((train[0] + train[1], validation[0] + validation[1]), own)
     if base.kind == "ridge":
         base.beta[0] = torch.from_numpy(solve(sums[0], best_penalty([sums])))
 
 
 def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
-    """The coefficients of every kind of past, their errors and the whitening."""
-    own = base.block + np.arange(base.columns)
-    far = np.where(own < 2 * base.block, own - base.block, own)  # others stand in for an own past
+    """The coefficients of every kind of history, their errors and the whitening."""
+    own = base.own_columns + np.arange(base.num_columns)
+    kriged = np.where(own < 2 * base.own_columns, own - base.own_columns, own)
     sums = train[0] + train[1], validation[0] + validation[1]
-    with_past = best_penalty([_take(sums, own)])
-    halves = [_take((train[0], validation[1]), far), _take((train[1], validation[0]), far)]
+    with_history = best_penalty([_take(sums, own)])
+    halves = [_take((train[0], validation[1]), kriged), _take((train[1], validation[0]), kriged)]
     if not all(part.count.sum() for pair in halves for part in pair):
-        halves = [_take(sums, far)]
-    without = best_penalty(halves, solve(sums[0].take(own), with_past))
-    ridge = with_past.ridge
-    noise, newest = _noise(base, stencil), (own[: base.channels], _newest(base))
-    for number, share in enumerate(TORN):
-        kind, blurred = 4 * number, (sums[0].blurred(share * noise), sums[1].blurred(share * noise))
-        beta = _keep(base, kind, _take(blurred, own), with_past, ridge)
-        _keep(base, kind + 1, _take(blurred, far), without, ridge, beta)
-        late = blurred[0].replaced(*newest), blurred[1].replaced(*newest)
-        _keep(base, kind + 2, _take(late, own), with_past, ridge)
-        base.beta[kind + 3] = base.beta[kind + 1]  # then the newest value of one is no matter
+        halves = [_take(sums, kriged)]
+    without = best_penalty(halves, solve(sums[0].take(own), with_history))
+    ridge = with_history.ridge
+    noise = _imputation_noise(base, stencil)
+    newest = own[: base.channels], _newest_from_older(base)
+    for number, share in enumerate(IMPUTED_SHARES):
+        kind = 4 * number
+        noisy = sums[0].with_noise(share * noise), sums[1].with_noise(share * noise)
+        beta = _store(base, kind, _take(noisy, own), with_history, ridge)
+        _store(base, kind + 1, _take(noisy, kriged), without, ridge, beta)
+        late = noisy[0].replaced(*newest), noisy[1].replaced(*newest)
+        _store(base, kind + 2, _take(late, own), with_history, ridge)
+        base.beta[kind + 3] = base.beta[kind + 1]  # without history there is no newest value
 
 
 def _take(pair: Pair, columns: Int64[np.ndarray, " kept"]) -> Pair:
     return pair[0].take(columns), pair[1].take(columns)
 
 
-def _keep(
+def _store(
     base: LinearForecast,
     kind: int,
     sums: Pair,
-    choice: Penalty,
+    penalty: Penalty,
     ridge: float,
     prior: Beta | None = None,
 ) -> Beta:
-    """Solve for a kind of past and remember the solution; `ridge` is what whitening calls noise."""
-    fitted, judged = sums
-    beta = solve(fitted, choice, prior)
-    as_own, has_past = kind // 2, kind % 2 == 0
-    if has_past:  # others stand in for one as if they were it
-        base.white[as_own] = torch.from_numpy(fitted.whitening(ridge, base.width))
+    """Solve for a kind of history and store the solution; `ridge` is the noise of the whitening."""
+    train, validation = sums
+    beta = solve(train, penalty, prior)
+    row, has_history = kind // 2, kind % 2 == 0
+    if has_history:  # a kriged history uses the same whitening
+        base.whitening[row] = torch.from_numpy(train.whitening(ridge, base.white_width))
     if base.kind == "ridge":
         base.beta[kind] = torch.from_numpy(beta)
-        if has_past:
-            enough = judged.count.sum() >= JUDGES
-            error = (judged if enough else fitted).error(beta)
-            base.spread[as_own] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
+        if has_history:
+            enough = validation.count.sum() >= MIN_VALIDATION_ROWS
+            error = (validation if enough else train).error(beta)
+            base.rmse[row] = torch.from_numpy(np.sqrt(np.maximum(error, 1e-12)))
     return beta
 
 
 def _has_gaps(windows: Windows) -> bool:
-    """Whether so few rows have all their targets that the others are needed too."""
-    some, whole = 0, 0
-    few = windows.thin(64)
-    for index in np.array_split(np.arange(len(few)), max(1, len(few) // 8)):
-        mask = few.targets(index)[1]
-        some += int(mask.flatten(3).any(-1).any(1).sum())
-        whole += int(mask.all(-1).all(1).sum())
-    return whole < ENOUGH * some
+    """Whether so few rows have all their targets that incomplete rows are needed."""
+    usable, complete = 0, 0
+    sample = windows.thin(SAMPLE_WINDOWS)
+    for index in np.array_split(np.arange(len(sample)), max(1, len(sample) // 8)):
+        mask = sample.targets(index)[1]
+        usable += int(mask.flatten(3).any(-1).any(1).sum())
+        complete += int(mask.all(-1).all(1).sum())
+    return complete < COMPLETE_SHARE * usable
 
 
 class _Patch(NamedTuple):
-    """Some windows at some points, and what is seen there."""
+    """Some windows at some points."""
 
     chosen: Int64[np.ndarray, " window"]
-    inputs: Windows  # at the nodes that are seen
+    inputs: Windows  # at the nodes that the stencil uses
     targets: Windows  # at the points
     stencil: Stencil
-    half: Bool[Tensor, " point"]
+    half: Bool[Tensor, " point"]  # the half of the points that each belongs to
 
 
 def _patches(
     windows: Windows, stencil: Stencil, order: Int64[np.ndarray, " node"], rows: int
 ) -> Iterator[_Patch]:
-    """So many rows: all points, if that leaves windows enough; or neighbours, in windows of theirs.
+    """The rows of the regression: all points in some windows, or patches of neighbouring points.
 
-    A thousand points in a hundred windows would have seen next to no weather.
+    Patches are used if all points would leave too few windows: a thousand points in a hundred
+    windows sample little weather.
     """
     half = torch.empty(len(order), dtype=torch.bool)
-    half[order.copy()] = torch.arange(len(order)) % 2 == 0  # each among the other half's
-    if len(order) * min(VARIED, len(windows)) <= rows:
-        chosen = _drawn(len(windows), rows // len(order))
+    half[order.copy()] = torch.arange(len(order)) % 2 == 0  # neighbours in different halves
+    if len(order) * min(MIN_WINDOWS, len(windows)) <= rows:
+        chosen = _draw(len(windows), rows // len(order))
         yield _Patch(chosen, windows, windows, stencil, half)
         return
-    count = min(RUN * RUNS, len(windows))
-    size = min(AT_ONCE // count, len(order))
+    count = min(CONSECUTIVE_WINDOWS * WINDOW_RUNS, len(windows))
+    size = min(CHUNK_ROWS // count, len(order))
     patches = max(1, rows // (count * size))
-    starts = np.linspace(0, len(order) - size, 2 * patches + 1)[1::2]  # in the middle of each part
+    starts = np.linspace(0, len(order) - size, 2 * patches + 1)[1::2]  # the middle of each part
     for number, start in enumerate(starts.round().astype(np.int64)):
         points = np.sort(order[start : start + size])
-        local, near = stencil.take(torch.from_numpy(points)).around()
-        chosen = _drawn(len(windows), count, number, RUN)
+        local, near = stencil.take(torch.from_numpy(points)).restrict()
+        chosen = _draw(len(windows), count, number, CONSECUTIVE_WINDOWS)
         yield _Patch(chosen, windows.take(near), windows.take(points), local, half[points])
 
 
-def _drawn(count: int, most: int, seed: int = 0, run: int = 1) -> Int64[np.ndarray, " chosen"]:
-    """At random: an even spread may meet few hours of the day. Some in a row, if wanted."""
-    order = np.random.default_rng((most, seed)).permutation(math.ceil(count / run))
-    chosen = (run * order[:, None] + np.arange(run)).ravel()
-    return np.sort(chosen[chosen < count][:most])
+def _draw(
+    count: int, max_count: int, seed: int = 0, consecutive: int = 1
+) -> Int64[np.ndarray, " chosen"]:
+    """Random windows, in groups of consecutive ones; even spacing may miss hours of the day."""
+    order = np.random.default_rng((max_count, seed)).permutation(math.ceil(count / consecutive))
+    chosen = (consecutive * order[:, None] + np.arange(consecutive)).ravel()
+    return np.sort(chosen[chosen < count][:max_count])
 
 
 def _moments(
@@ -246,20 +273,18 @@ def _moments(
     stencil: Stencil,
     order: Int64[np.ndarray, " node"],
     fill: bool,
-    most: int,
+    max_rows: int,
 ) -> Pair:
-    """X'X, X'Y and Y'Y for every hour of the day, for the points of one half and of the other.
+    """X'X, X'Y and Y'Y by hour of the day, for each half of the points.
 
-    X begins with what stands in for an own past.
+    The columns of X are the kriged history, then the regressors.
     """
-    columns, at_trained_leads = base.block + base.columns, base.time_spec.horizon + 1
-    result = tuple(
-        Moments.zeros(base.hours, columns, at_trained_leads, base.channels) for _ in range(2)
-    )
-    rows = min(most, int(max(WORK / columns**2, 50 * columns)))
+    columns, leads = base.own_columns + base.num_columns, base.time_spec.horizon + 1
+    result = tuple(Moments.zeros(base.num_hours, columns, leads, base.channels) for _ in range(2))
+    rows = min(max_rows, int(max(MAX_MULTIPLICATIONS / columns**2, ROWS_PER_COLUMN * columns)))
     done, total = 0, min(rows, len(windows) * len(order))
     for patch in _patches(windows, stencil, order, rows):
-        size = max(1, AT_ONCE // len(patch.half))
+        size = max(1, CHUNK_ROWS // len(patch.half))
         for index in (patch.chosen[i : i + size] for i in range(0, len(patch.chosen), size)):
             report_progress(min(done, total), total)
             done += len(index) * len(patch.half)
@@ -274,42 +299,41 @@ def _add(
     fill: bool,
     result: tuple[Moments, ...],
 ) -> None:
-    """The rows of some windows."""
+    """Add the rows of some windows."""
     batch = patch.inputs.inputs(index)
     now = patch.targets.at(patch.targets.starts[index] + base.time_spec.past - 1)
     target, mask = patch.targets.targets(index)
     regressors = base.regressors(batch, patch.stencil)
     y = torch.cat([now[0][:, None], target], dim=1).transpose(1, 2).double()
     mask = mask & on_leads(batch.lead)[:, :, None, None]
-    seen = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
+    observed = torch.cat([now[1][:, None], mask], dim=1).transpose(1, 2)
     if fill:
-        usable = regressors.own & seen[:, :, 1:].flatten(2).any(-1)
-        y = _filled(base, regressors, batch, y, seen)
-    else:  # whole rows only: one X'X serves every lead
-        usable = regressors.own & seen.flatten(2).all(-1)
-    for hour in torch.unique(batch.hour % base.hours).tolist():
-        at_hour = usable & (batch.hour % base.hours == hour)[:, None]
+        usable = regressors.has_history & observed[:, :, 1:].flatten(2).any(-1)
+        y = _fill_targets(base, regressors, batch, y, observed)
+    else:  # complete rows only, so that one X'X serves every lead
+        usable = regressors.has_history & observed.flatten(2).all(-1)
+    for hour in torch.unique(batch.hour % base.num_hours).tolist():
+        at_hour = usable & (batch.hour % base.num_hours == hour)[:, None]
         for part, chosen in zip(result, (at_hour & patch.half, at_hour & ~patch.half), strict=True):
-            part.add(hour, regressors.seen[chosen].numpy(), y[chosen].numpy())
+            part.add(hour, regressors.values[chosen].numpy(), y[chosen].numpy())
 
 
-def _filled(
+def _fill_targets(
     base: LinearForecast,
     regressors: Regressors,
     batch: Batch,
-    y: Float64[Tensor, "batch query knot channel"],
-    seen: Bool[Tensor, "batch query knot channel"],
-) -> Float64[Tensor, "batch query knot channel"]:
-    """Targets with their gaps filled: the forecast plus its error at the leads around."""
-    expected = base.at_trained_leads(
-        replace(regressors, kind=torch.zeros_like(regressors.kind), kinds=1), batch
-    )
-    at_trained_leads = torch.arange(y.shape[2], dtype=y.dtype)
+    y: Float64[Tensor, "batch query lead channel"],
+    observed: Bool[Tensor, "batch query lead channel"],
+) -> Float64[Tensor, "batch query lead channel"]:
+    """Targets without gaps: the forecast plus its error, interpolated from the observed leads."""
+    complete = replace(regressors, kind=torch.zeros_like(regressors.kind), num_kinds=1)
+    expected = base.at_trained_leads(complete, batch)
+    leads = torch.arange(y.shape[2], dtype=y.dtype)
     error = interpolate(
         (y - expected).transpose(1, 2),
-        seen.transpose(1, 2),
-        at_trained_leads.expand(len(y), -1),
-        at_trained_leads,
+        observed.transpose(1, 2),
+        leads.expand(len(y), -1),
+        leads,
     ).transpose(1, 2)
-    error = torch.where(seen.any(2, keepdim=True), error, 0.0)
-    return torch.where(seen, y, expected + error)
+    error = torch.where(observed.any(2, keepdim=True), error, 0.0)
+    return torch.where(observed, y, expected + error)

@@ -1,135 +1,209 @@
-"""Forecaster: what every model promises, from the paper's network to plain persistence."""
+"""Forecaster: the interface of every model, from persistence to STONet.
+
+A forecast has three steps, each with a named result:
+
+    node_graph(nodes)            NodeGraph     depends on the observed points only
+    query_graph(nodes, queries)  QueryGraph    depends on the forecast points as well
+    encode(batch, node graph)    Encoding      depends on the past, not on the queries
+    decode(encoding, ...)        Tensor        the forecast at the queries and leads
+
+Each model subclasses `NodeGraph`, `QueryGraph` and `Encoding` as it needs them. Nobody else reads
+their contents.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from stonet.config import Config
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
+from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
 from stonet.errors import UsageError
+from stonet.graph.halo import Adjacency
+
+
+class NodeGraph:
+    """What a model derives from the nodes, where values are observed; nothing in this base."""
+
+
+class QueryGraph:
+    """What a model derives from the queries, where values are forecast; nothing in this base."""
+
+
+class Encoding:
+    """What a model derives from the past of a batch; nothing in this base."""
+
+
+@dataclass(frozen=True)
+class FrameEncoding(Encoding):
+    """An encoding with one row for each frame of the batch."""
+
+    latent: Float[Tensor, "frame node latent"]
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """Nodes, where values are observed, and queries, where they are asked; made by a Forecaster.
+    """The graphs of one forecast task, built by `Forecaster.graphs`."""
 
-    `graph` and `links` are whatever that model needs to know of the nodes and of the queries.
-    """
-
-    graph: Any
-    links: Any
+    nodes: NodeGraph
+    queries: QueryGraph
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the nodes and a graphs that asks the first of them, the core, with all they need."""
+    """A subset of the nodes with graphs that forecast its first nodes, the core.
 
-    nodes: Int64[np.ndarray, " node"] | None  # positions, the core's first; None: all nodes
-    core: int  # how many are asked
+    The other nodes of a tile are its halo: everything that the forecast at the core depends on.
+    """
+
+    nodes: Int64[np.ndarray, " node"] | None  # positions, the core first; None: all nodes
+    core: int  # number of nodes in the core
     graphs: Graphs
 
 
 @dataclass(frozen=True)
 class Output:
-    """A model's answer in normalised units."""
+    """The result of a forward pass, in normalised units."""
 
     forecast: Float[Tensor, "batch future query channel"]
     reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
-    inputs: Batch | None = None  # what is reconstructed, where that is not the whole batch
+    inputs: Batch | None = None  # the reconstructed inputs, if not the complete batch
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """The answers, shown in training to models that are led through their own forecast."""
+    """Targets given to models that use teacher forcing; only in training."""
 
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
-    progress: float  # share of the training that is done
-    teacher_forcing_draws: Float[
-        Tensor, " future"
-    ]  # uniform in 0..1, one for each lead; drawn from (seed, step)
+    progress: float  # completed share of the training
+    teacher_forcing_draws: Float[Tensor, " future"]  # uniform in [0, 1), keyed by (seed, step)
 
 
 class Forecaster(nn.Module, ABC):
-    """Past frames on some points in, values at any query points and times out.
+    """Past frames at some points in, values at any query points and times out.
 
-    It promises: windows of a batch do not influence each other; nothing after the issue time is
-    used; a missing value has no influence; the same arguments give the same answer.
+    Every model guarantees, and `stonet.models.contract` checks, that
+
+    - the windows of a batch do not influence each other,
+    - no value after the issue time is used,
+    - the order of the nodes does not matter, if the model is inductive,
+    - equal arguments give equal results, also after saving and loading.
+
+    Missing values are 0 in `batch.frames` and False in `batch.observed`; they must not influence
+    the forecast. Several threads call a model at once, each with its own windows: `forward` must
+    not store anything on the model.
     """
 
-    inductive: bool = True  # whether it can be asked at points it was not trained on
-    lr: float = 1e-2  # a learning rate that suits it
+    inductive: bool = True  # can forecast at points that were not in training
+    lr: float = 1e-2  # default learning rate
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
-    consecutive: int = (
-        1  # consecutive windows in a batch; more only pay where windows share their frames
-    )
-    tiled: bool = (
-        False  # whether a forecast depends on few nodes, so that it has `adjacency` and `tile`
-    )
-    frame_wise: bool = False  # whether `encode` gives a row for each frame, from it alone
+    consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
+    tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist
+    frame_wise: bool = False  # `encode` gives a FrameEncoding, each row from its frame alone
+
+    def node_graph(self, nodes: Points) -> NodeGraph:
+        """The graph of the observed points; empty unless a model overrides it."""
+        return NodeGraph()
 
     @abstractmethod
-    def graph(self, nodes: Points) -> Any:
-        """What the model needs to know of the nodes, where values are observed."""
-
-    @abstractmethod
-    def links(self, nodes: Points, queries: Points) -> Any:
-        """What the model needs to know of the queries, where values are asked."""
+    def query_graph(self, nodes: Points, queries: Points) -> QueryGraph:
+        """The graph that connects the forecast points to the observed ones."""
 
     def graphs(self, nodes: Points, queries: Points | None = None) -> Graphs:
-        """Prepare for values at `nodes` and questions at `queries` (None: at the nodes)."""
-        return Graphs(self.graph(nodes), self.links(nodes, nodes if queries is None else queries))
+        """Both graphs.
 
-    @abstractmethod
-    def encode(self, batch: Batch, graphs: Graphs) -> Any:
-        """What the past says; it does not depend on the queries."""
+        Args:
+            nodes: points with observed values, in the order of the values.
+            queries: points of the forecast; None: the nodes.
+        """
+        queries = nodes if queries is None else queries
+        return Graphs(self.node_graph(nodes), self.query_graph(nodes, queries))
+
+    def encode(self, batch: Batch, graph: NodeGraph) -> Encoding:
+        """The encoded past; empty for models that read the past in `decode`."""
+        return Encoding()
 
     @abstractmethod
     def decode(
-        self, encoded: Any, batch: Batch, graphs: Graphs
+        self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """The forecast at the graphs's queries and the batch's lead times."""
+        """The forecast at the queries of the graphs and the leads of the batch."""
 
-    def reconstruct(self, encoded: Any) -> Float[Tensor, "frame node channel"] | None:
-        """The inputs as the encoding tells them; None for models that have no such thing."""
+    def reconstruct(self, encoding: Encoding) -> Float[Tensor, "frame node channel"] | None:
+        """The inputs reconstructed from the encoding; None for models without such a term."""
         return None
 
     def forward(
         self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
     ) -> Output:
-        """The answer; a supervision is only there in training, and most models need none."""
-        encoded = self.encode(batch, graphs)
-        return Output(self.decode(encoded, batch, graphs), self.reconstruct(encoded))
+        """Encode and decode.
 
-    def adjacency(self, nodes: Points) -> Any:
-        """Who depends on whom among the nodes, for `tile`; few models depend on few nodes only."""
+        Args:
+            batch: windows of normalised values.
+            graphs: of the nodes of the batch and of the queries, built by this model.
+            supervision: the targets, only in training; most models ignore them.
+        """
+        encoding = self.encode(batch, graphs.nodes)
+        return Output(self.decode(encoding, batch, graphs), self.reconstruct(encoding))
+
+    def adjacency(self, nodes: Points) -> Adjacency:
+        """All dependencies between the nodes, for `tile`.
+
+        Raises:
+            UsageError: if the model is not `tiled`.
+        """
         raise self._not_tiled()
 
-    def tile(self, adjacency: Any, core: Int64[np.ndarray, " core"]) -> Tile:
-        """The core with its halo: its forecast is the one that all nodes together would give."""
+    def tile(self, adjacency: Adjacency, core: Int64[np.ndarray, " core"]) -> Tile:
+        """The core with its halo: the forecast at the core equals that of all nodes together.
+
+        Raises:
+            UsageError: if the model is not `tiled`.
+        """
         raise self._not_tiled()
 
     def _not_tiled(self) -> UsageError:
         return UsageError(
-            f"{type(self).__name__} as it is set sees all points at once and cannot be trained in "
-            "tiles. Leave train.tile out, or give fewer points (--points)."
+            f"{type(self).__name__} with these settings needs all points at once and cannot be "
+            "trained in tiles. Leave train.tile out, or use fewer points (--points)."
         )
 
     def isolated(self, graphs: Graphs) -> int:
-        """Points of the graphs out of every radius, served by their nearest neighbour instead."""
+        """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        """Solve what needs no gradient, before training starts; most models have no such thing."""
+        """Fit everything that needs no gradient, before training starts; nothing by default."""
         return None
+
+
+Builder = Callable[[Config, TimeSpec, int, Points], Forecaster]  # see `STONetwork` for arguments
+Part = TypeVar("Part")
+
+
+def narrow(part: object, expected: type[Part]) -> Part:
+    """The same object, known to be of a model's own class.
+
+    Raises:
+        TypeError: if another model made it.
+    """
+    if not isinstance(part, expected):
+        raise TypeError(
+            f"Expected {expected.__name__}, got {type(part).__name__}: graphs and encodings must "
+            "come from the model that uses them."
+        )
+    return part
 
 
 def masked_mae(

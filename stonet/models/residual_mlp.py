@@ -1,11 +1,11 @@
-r"""The residual of one point: what its surroundings say beyond the linear base, learned from rows.
+r"""The point-wise residual network: a correction of the linear forecast at a single point.
 
     u = base + scale (a - g base),   a, g = MLP(whitened regressors, base, time, place, site)
 
-a corrects the base, g turns it down where it cannot be trusted. Both are given at the base's leads
-and interpolated between them. What the base says is worth hearing: its coefficients are the hour's,
-and its regressors more than the whitened ones. A row is one point of one window, so that a step of
-its schooling sees more different weather than one of the whole network, whose points are alike.
+a is an additive correction, g damps the base. Both are given at the trained leads of the base and
+interpolated between them. The base itself is an input: it has hourly coefficients and more
+regressors than the whitened ones. A sample is one point in one window, so that a step of the
+pretraining contains more varied weather than a step of the network, which uses whole frames.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from torch.nn.functional import gelu, pad
 
 from stonet.data.time_spec import TimeSpec
 
-FAR = 3.0  # standard deviations of the training points: nothing is known of how it goes on there
+FAR = 3.0  # standard deviations of the training points: positions beyond are clamped
 
 
 @dataclass(frozen=True)
 class PointFeatures:
-    """What the residual knows of each point: its own and its neighbours' past, where, and when."""
+    """The inputs of the residual network at each point."""
 
     white: Float[Tensor, "*row white"]  # whitened regressors
     has_past: Bool[Tensor, "*row"]
     base: Float[Tensor, "*row knot channel"]  # the linear forecast, after lead 0
-    time: Float[Tensor, "*row feature"]  # the time_spec and the sun
+    time: Float[Tensor, "*row feature"]  # calendar and solar elevation
     place: Float[Tensor, "*row m"]
-    site: Float[Tensor, "*row statistic"]  # what training has seen there, or expects
+    site: Float[Tensor, "*row statistic"]  # site climatology, or its interpolation
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """As what rows are shown: some without a past, some as if never seen before, some with gaps."""
+    """Changes of training samples, as they occur at unseen points and with missing inputs."""
 
-    silent: Bool[Tensor, "window point"]
-    as_unseen: Bool[Tensor, "window point"]
-    gaps: float = 0.0  # share of all inputs
+    without_history: Bool[Tensor, "window point"]
+    as_unseen: Bool[Tensor, "window point"]  # with site statistics interpolated from neighbours
+    gaps: float = 0.0  # share of missing inputs
 
 
 class ResidualMLP(nn.Module):
-    """Two hidden layers. Without an own past, it is shown what stands in for one.
+    """Two hidden layers; without a history, the kriged history is the input.
 
     Args:
         white: whitened regressors.
         features: of the time.
         hidden: width.
-        time_spec: of the data; answers are given at its leads.
+        time_spec: of the data; outputs are at its leads.
         channels: of the field.
         places: of the training points.
         statistics: of a site.
@@ -78,19 +78,16 @@ class ResidualMLP(nn.Module):
         self.first = nn.Linear(seen, hidden)
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, math.prod(self.shape))
-        nn.init.zeros_(self.out.weight)  # starts as "trust the base"
+        nn.init.zeros_(self.out.weight)  # starts without a correction
         nn.init.zeros_(self.out.bias)
-        self.register_buffer("far_share", torch.ones(()))  # of its advice without a past
+        self.register_buffer("far_share", torch.ones(()))  # of the correction without history
         extent = places.std(0, correction=0)
         self.register_buffer("middle", places.mean(0))
-        known = extent > 1e-6  # beside a line of points nothing is known: it is as on the line
+        known = extent > 1e-6  # directions in which the training points do not vary are ignored
         self.register_buffer("per_extent", torch.where(known, 1 / extent, 0.0))
 
     def forward(self, features: PointFeatures) -> Float[Tensor, "*row knot two_channels"]:
-        """What it adds, and how far the base is turned down, at the leads 0, 1, ..., horizon.
-
-        At lead 0 there is nothing to correct.
-        """
+        """A and g at the leads 0, 1, ..., horizon; zero at lead 0."""
         place = (features.place - self.middle) * self.per_extent
         here = torch.cat([place, features.site], dim=-1).clamp(-FAR, FAR)
         seen = torch.cat([features.white, features.base.flatten(-2), features.time, here], dim=-1)
@@ -101,9 +98,9 @@ class ResidualMLP(nn.Module):
 
 
 class ResidualEnsemble(nn.Module):
-    """Several residuals, each with a mind of its own; their advice is the mean of what they say.
+    """The mean of several residual networks.
 
-    They learn at school (school.py) and not from the network's steps.
+    They are trained by `stonet.training.pretraining` only, not with the operator.
     """
 
     def __init__(self, members: Sequence[ResidualMLP]) -> None:
@@ -111,21 +108,21 @@ class ResidualEnsemble(nn.Module):
         self.members = nn.ModuleList(members).requires_grad_(False)
 
     def forward(self, features: PointFeatures) -> Float[Tensor, "*row knot two_channels"]:
-        """As each of them."""
+        """The mean of the members' outputs."""
         return sum(member(features) for member in self.members) / len(self.members)
 
 
 def corrected(
-    base: Float[Tensor, "*row channel"], advice: Float[Tensor, "*row two_channels"]
+    base: Float[Tensor, "*row channel"], residual: Float[Tensor, "*row two_channels"]
 ) -> Float[Tensor, "*row channel"]:
-    """The correction a - g * base, in units of the base's usual error."""
-    add, share = advice.chunk(2, dim=-1)
+    """The correction a - g * base, in units of the RMSE of the base."""
+    add, share = residual.chunk(2, dim=-1)
     return add - share * base
 
 
 @dataclass(frozen=True)
 class PointSamples:
-    """Lessons of single points: what is seen, what the base says, what came."""
+    """Training samples at single points: features, base forecast, its scale, and target."""
 
     features: PointFeatures
     base: Float[Tensor, "row future channel"]
@@ -137,6 +134,7 @@ class PointSamples:
         return len(self.base)
 
     def part(self, index: Tensor | slice) -> PointSamples:
+        """Some of the samples."""
         return self._each(lambda part: part[index])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> PointSamples:
@@ -144,11 +142,12 @@ class PointSamples:
         parts = [change(part) for part in self._parts]
         return PointSamples(PointFeatures(*parts[:seen]), *parts[seen:])
 
-    def room(self, count: int) -> PointSamples:
-        """For so many of the kind, to be `put` there: no row is ever held twice."""
+    def allocate(self, count: int) -> PointSamples:
+        """Uninitialised memory for `count` samples of this kind, to be filled by `put`."""
         return self._each(lambda part: part.new_empty(count, *part.shape[1:]))
 
     def put(self, index: Tensor, rows: PointSamples) -> None:
+        """Store samples at these positions."""
         for mine, other in zip(self._parts, rows._parts, strict=True):
             mine[index] = other
 
@@ -157,8 +156,8 @@ class PointSamples:
         return [*vars(self.features).values(), self.base, self.scale, self.target, self.mask]
 
     def error(self, residual: nn.Module) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The sum of |error| with an residual's advice, or several's, and of how many values."""
-        advice = residual(self.features)[..., 1:, :]
-        forecast = self.base + self.scale * corrected(self.base, advice)
+        """The sum of |error| of the corrected forecast, and the number of values."""
+        output = residual(self.features)[..., 1:, :]
+        forecast = self.base + self.scale * corrected(self.base, output)
         error = torch.where(self.mask, forecast - self.target, 0.0).abs()
         return error.sum(), self.mask.sum().to(error.dtype)

@@ -1,8 +1,9 @@
-r"""SiteClimatology: what training has seen of a place, and so expects of places around it.
+r"""SiteClimatology: statistics of each training site, interpolated to other sites.
 
-A point's mean, spread and daily course (two harmonics) in the training part, each in standard
-deviations over the training points. Elsewhere climatology are kriged from theirs (covariance.py), with
-a covariance of their own. No weight belongs to a point: a portrait is an input, as its position is.
+The mean, standard deviation and daily cycle (two harmonics) of the training period, standardised
+over the training points. At other points they are kriged (`kriging.py`) with a covariance that is
+fitted to them. They are inputs of the residual network, as the position is; no weight belongs to a
+point.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64
-from scipy.spatial import cKDTree
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -20,25 +20,24 @@ from stonet.data.durations import DAY
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
-from stonet.graph.neighbours import own_nodes
+from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.kriging import (
-    KRIGED,
+    KRIGING_NODES,
     Covariance,
     fit_covariance,
-    krige,
-    look_around,
-    nearest_nodes,
+    kriging_weights,
+    neighbour_offsets,
 )
 
-FRAMES, MOST = 4096, 2**26  # that climatology are made of; values of theirs
-SEEN = 0.05  # share of them in which a point must have been observed to have a portrait of its own
+FRAMES, MOST = 4096, 2**26  # frames that the statistics are computed from; limit of their values
+SEEN = 0.05  # share of them in which a point must have been observed
 HARMONICS = 2  # of the day
-AT_ONCE = 2**22  # values looked at together
-ASKED = 2**13  # points whose climatology are kriged at a time
+AT_ONCE = 2**22  # values summed together
+ASKED = 2**13  # points kriged together
 
 
 class SiteClimatology(nn.Module):
-    """Of the training points. Nothing here is trained by gradients.
+    """The statistics of the training points. Nothing here is trained by gradients.
 
     Args:
         time_spec: of the data; without hours there is no daily course.
@@ -56,16 +55,16 @@ class SiteClimatology(nn.Module):
         self.channels, self.kinds = channels, 2 + (2 * HARMONICS if time_spec.daily else 0)
         self.statistics = self.kinds * channels
         self.register_buffer("known", torch.zeros(len(nodes), self.statistics))
-        self.register_buffer("own", torch.ones(len(nodes), channels))  # 0: as expected there
+        self.register_buffer("own", torch.ones(len(nodes), channels))  # 0: interpolated
         covariance = torch.tensor(Covariance(1.0), dtype=torch.float64)
         self.register_buffer("covariance", covariance)
 
     @torch.no_grad()
     def fit(self, windows: Windows) -> None:
-        """From some of the frames that training may see; what does not vary tells nothing."""
+        """Compute the statistics from some training frames; constant ones are zero."""
         statistics, seen = _statistics(windows, self.time_spec, len(self.nodes))
-        _, place = cKDTree(self.nodes.embedded).query(self.nodes.embedded)
-        one = torch.from_numpy(place)  # of those at a place, whose portrait is their mean
+        _, place = nearest_nodes(self.nodes, self.nodes)
+        one = torch.from_numpy(place[:, 0])  # points that coincide share the mean of theirs
         seen = seen.double().repeat(1, self.kinds)
         total, count = (
             torch.zeros_like(seen).index_add(0, one, part)[one]
@@ -85,7 +84,7 @@ class SiteClimatology(nn.Module):
 
     @torch.no_grad()
     def at(self, points: Points) -> Float[Tensor, "point statistic"]:
-        """A training point's own portrait; elsewhere the kriged one."""
+        """The statistics of training points; elsewhere interpolated."""
         own = own_nodes(points, self.nodes)
         result = pad(self.known, (0, 0, 0, 1))[torch.from_numpy(own)]
         others = np.flatnonzero(own == len(self.nodes))
@@ -95,19 +94,17 @@ class SiteClimatology(nn.Module):
 
     @torch.no_grad()
     def expected(self, points: Points) -> Float[Tensor, "point statistic"]:
-        """As the training points around would have it, whoever stands at the place itself."""
+        """The statistics interpolated from other training points, even at a training point."""
         covariance, parts = Covariance(*self.covariance.tolist()), []
         for start in range(0, len(points), ASKED):
             some = points.take(np.arange(start, min(start + ASKED, len(points))))
-            index = nearest_nodes(some, self.nodes, KRIGED + 1)  # and itself
-            offset, usable = look_around(some, self.nodes, covariance.spacing, index)
+            index = nearest_nodes(some, self.nodes, KRIGING_NODES + 1)[1]  # and itself
+            offset, usable = neighbour_offsets(some, self.nodes, covariance.spacing, index)
             near, own = (part[torch.from_numpy(index)] for part in (self.known, self.own))
             guess = near.new_zeros(len(some), self.kinds, self.channels)
             for channel, sitters in enumerate((own > 0).unbind(-1)):
                 there = (usable.to(sitters.device) & sitters)[None]
-                weight = krige(offset.to(there.device), there, covariance.range, covariance.nugget)[
-                    0
-                ]
+                weight = kriging_weights(offset.to(there.device), there, covariance)[0]
                 statistics = near.unflatten(-1, (self.kinds, self.channels))[..., channel]
                 guess[..., channel] = torch.einsum("qn,qnk->qk", weight.to(near), statistics)
             parts.append(guess.flatten(1))
@@ -116,14 +113,14 @@ class SiteClimatology(nn.Module):
     def shown(
         self, points: Points, as_unseen: Bool[Tensor, "window point"]
     ) -> Float[Tensor, "window point statistic"]:
-        """SiteClimatology for lessons: as_unseen points look as if training had never seen them."""
+        """The statistics for training samples; interpolated where `as_unseen`."""
         return torch.where(as_unseen[..., None], self.expected(points), self.at(points))
 
 
 def _statistics(
     windows: Windows, time_spec: TimeSpec, nodes: int
 ) -> tuple[Float64[Tensor, "node statistic"], Bool[Tensor, "node channel"]]:
-    """Mean, spread and daily harmonics of what was observed at each node; where that is enough."""
+    """Mean, standard deviation and daily harmonics of each node, and where data suffice."""
     few = windows.draw(max(1, min(FRAMES, MOST // nodes)))
     frames = np.sort(few.starts + time_spec.past - 1)
     turns = [2 * math.pi * k * (few.times[frames] % DAY) / DAY for k in range(1, HARMONICS + 1)]

@@ -1,9 +1,11 @@
 r"""STONet: lift, encode, decode, project. The paper's figure.
 
-v_t = P(u_t)                                lift      every frame by itself
+v_t = P(u_t)                                lift      each frame separately
 v_enc_t = K_{a_t} v_t                       encode    graph kernels on multipole levels
 v_dec(x, t) = G(v_enc)(x, t)                decode    branch x trunk at any x and t
-u = base + scale (P'(v_dec) + a - g base)   project   base: closed form; a, g: the residuals' advice
+u = base + scale (P'(v_dec) + a - g base)   project   base: the linear forecast
+
+a and g are the outputs of the point-wise residual network, scale is the RMSE of the base.
 """
 
 from __future__ import annotations
@@ -32,9 +34,20 @@ from stonet.graph.multipole import (
 )
 from stonet.graph.neighbours import Describe, edge_width, own_nodes, within_radius
 from stonet.linear.fit import fit_linear
-from stonet.linear.local_polynomials import Stencil, make_stencil, nearest_others
+from stonet.linear.local_polynomials import Stencil, make_stencil, stencil_nodes
 from stonet.linear.regression import LinearForecast, Regressors
-from stonet.models.forecaster import Forecaster, Graphs, Output, Supervision, Tile
+from stonet.models.forecaster import (
+    Encoding,
+    Forecaster,
+    FrameEncoding,
+    Graphs,
+    NodeGraph,
+    Output,
+    QueryGraph,
+    Supervision,
+    Tile,
+    narrow,
+)
 from stonet.models.residual_mlp import (
     Augmentation,
     PointFeatures,
@@ -44,24 +57,25 @@ from stonet.models.residual_mlp import (
     corrected,
 )
 from stonet.models.site_climatology import SiteClimatology
-from stonet.operators.branch import Links
-from stonet.operators.decoder import DecoderInput, Sizes, build_decoder
+from stonet.operators.branch import DecoderGraph
+from stonet.operators.decoder import DecoderInput, Sizes
+from stonet.operators.decoder_variants import build_decoder
 from stonet.operators.encoder import MultipoleEncoder
 
 
 @dataclass(frozen=True)
-class NodeGraph:
-    """The encoder's side of a graphs."""
+class EncoderGraph(NodeGraph):
+    """The nodes as the encoder needs them."""
 
     multipole: MultipoleGraph
     position: Float[Tensor, "node m"]
 
 
 @dataclass(frozen=True)
-class QueryLinks:
-    """The decoder's side of a graphs."""
+class STONetQueries(QueryGraph):
+    """The queries as decoder, linear forecast and residual network need them."""
 
-    decoder: Links
+    decoder: DecoderGraph
     stencil: Stencil | None
     site: Float[Tensor, "query statistic"] | None = None
 
@@ -71,10 +85,10 @@ class STONetwork(Forecaster):
 
     Args:
         config: sizes and choices; its graph section must hold resolved radii (`resolve_graph`).
-        time_spec: the data's step, past and horizon.
+        time_spec: step, past and horizon of the data.
         channels: of the field.
-        nodes: the training points. They fix the levels, the radii and the scale of coordinates,
-            and have climatology, but no weight belongs to any of them (save in the "fixed" decoder).
+        nodes: the training points. They determine levels, radii, the unit of coordinates and the
+            site climatology, but no weight belongs to a node (except in the "fixed" decoder).
     """
 
     hidden_sensors = 0.1
@@ -95,7 +109,7 @@ class STONetwork(Forecaster):
 
         dimension = nodes.geometry.dimension
         features = time_spec.features + int(network.window_time)
-        flags = channels if channels > 1 else 0  # which channels of a point are there
+        flags = channels if channels > 1 else 0  # which channels of a point are observed
         self.lift = nn.Linear(channels + flags, network.latent)  # P
         self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
         edge = edge_width(self.describe, dimension)
@@ -104,9 +118,9 @@ class STONetwork(Forecaster):
         )
         self.residuals, self.climatology, self.time_spec = None, None, time_spec
         if self.base is not None and network.residual_width:
-            features = 2 * time_spec.features + self.base.suns
+            features = 2 * time_spec.features + self.base.solar_columns
             self.climatology = SiteClimatology(time_spec, channels, nodes)
-            size = (self.base.width, features, network.residual_width, time_spec, channels)
+            size = (self.base.white_width, features, network.residual_width, time_spec, channels)
             here = (self._position(nodes), self.climatology.statistics)
             self.residuals = ResidualEnsemble(
                 [ResidualMLP(*size, *here) for _ in range(network.residual_members or 1)]
@@ -119,83 +133,89 @@ class STONetwork(Forecaster):
         self.project = nn.Linear(network.latent, channels)  # P'
         nn.init.zeros_(self.project.bias)
 
-    def graph(self, nodes: Points) -> NodeGraph:
-        """New points join level 0; training points keep their level (all new: a new partition)."""
+    def node_graph(self, nodes: Points) -> EncoderGraph:
+        """New points join level 0; training points keep theirs; only new points: a new partition.
+
+        Raises:
+            UsageError: if the decoder is "fixed" and these are not the training points.
+        """
         if not self.inductive and nodes != self.nodes:
             raise UsageError(
                 f"The 'fixed' decoder has weights for its {len(self.nodes)} training points, "
                 "in their order, and cannot take others. Train with network.decoder=revised."
             )
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        multipole = build_graph(nodes, level, self.radii, self._seen_by_encoder)
-        return NodeGraph(multipole.to(*self._where), self._position(nodes).to(*self._where))
+        multipole = build_graph(nodes, level, self.radii, self._encoder_edges)
+        position = self._position(nodes).to(*self._device_dtype)
+        return EncoderGraph(multipole.to(*self._device_dtype), position)
 
-    def links(self, nodes: Points, queries: Points) -> QueryLinks:
-        """Each query's nearby nodes, for the decoder and for the base."""
-        decoder = self._links(queries, nodes)
+    def query_graph(self, nodes: Points, queries: Points) -> STONetQueries:
+        """The neighbouring nodes of each query, for the decoder and for the linear forecast."""
+        graph = self._decoder_graph(queries, nodes)
         if self.network.decoder == "ode":
-            among = decoder if queries is nodes else self._links(nodes, nodes)
-            decoder = Links(decoder.position, decoder.neighbours, decoder.own, among)
+            among = graph if queries is nodes else self._decoder_graph(nodes, nodes)
+            graph = replace(graph, among_nodes=among)
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(queries, nodes, self.base.covariance).to(*self._where)
-        return QueryLinks(decoder.to(*self._where), stencil, self._site(queries))
+            stencil = make_stencil(queries, nodes, self.base.covariance).to(*self._device_dtype)
+        return STONetQueries(graph.to(*self._device_dtype), stencil, self._site(queries))
 
     def adjacency(self, nodes: Points) -> Adjacency:
+        """All edges of encoder, decoder and linear forecast."""
         if not self.tiled:
-            return super().adjacency(nodes)  # which refuses
+            return super().adjacency(nodes)  # raises
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        near = None if self.base is None else nearest_others(nodes, nodes)
+        near = None if self.base is None else stencil_nodes(nodes, nodes)
         return build_adjacency(nodes, level, self.radii, near)
 
     def tile(self, adjacency: Adjacency, core: Int64[np.ndarray, " core"]) -> Tile:
-        part = subgraph(adjacency, core, self.network.layers, self._seen_by_encoder, self.describe)
+        """The core with its halo, and their graphs."""
+        part = subgraph(adjacency, core, self.network.layers, self._encoder_edges, self.describe)
         own = torch.arange(len(core))
-        links = Links(self._position(part.core), part.decoder, own)
+        decoder = DecoderGraph(self._position(part.core), part.decoder, own)
         stencil = None
         if self.base is not None:
             stencil = make_stencil(part.core, part.points, self.base.covariance, part.near)
-            stencil = replace(stencil, own=own).to(*self._where)
-        position = self._position(part.points).to(*self._where)
-        graph = NodeGraph(part.multipole.to(*self._where), position)
-        asked = QueryLinks(links.to(*self._where), stencil, self._site(part.core))
-        graphs = Graphs(graph, asked)
-        return Tile(part.nodes, len(core), graphs)
+            stencil = replace(stencil, own=own).to(*self._device_dtype)
+        position = self._position(part.points).to(*self._device_dtype)
+        nodes = EncoderGraph(part.multipole.to(*self._device_dtype), position)
+        queries = STONetQueries(decoder.to(*self._device_dtype), stencil, self._site(part.core))
+        return Tile(part.nodes, len(core), Graphs(nodes, queries))
 
-    def encode(self, batch: Batch, graphs: Graphs) -> Float[Tensor, "frame node latent"]:
+    def encode(self, batch: Batch, graph: NodeGraph) -> FrameEncoding:
         """v_enc of every distinct frame of the batch."""
-        seen = batch.frames
+        graph, values = narrow(graph, EncoderGraph), batch.frames
         if self.channels > 1:
-            flags = (
-                torch.ones_like(seen) if batch.observed is None else batch.observed.to(seen.dtype)
-            )
-            seen = torch.cat([seen, flags], dim=-1)
-        lifted = self.lift(seen)
-        graph: NodeGraph = graphs.graph
-        return self.encoder(
+            observed = batch.observed
+            flags = torch.ones_like(values) if observed is None else observed.to(values.dtype)
+            values = torch.cat([values, flags], dim=-1)
+        lifted = self.lift(values)
+        latent = self.encoder(
             lifted, batch.frame_time, graph.position, batch.present, graph.multipole
         )
+        return FrameEncoding(latent)
 
     def decode(
-        self, encoded: Float[Tensor, "frame node latent"], batch: Batch, graphs: Graphs
+        self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """P'(v_dec), on top of the base where there is one."""
+        """The linear forecast, corrected by P'(v_dec) and by the residual network."""
         past = batch.past[:, -self.num_frames :]
         present = None if batch.present is None else batch.present[past]
-        return self._answer(encoded[past], present, batch, graphs)
+        latent = narrow(encoding, FrameEncoding).latent[past]
+        return self._forecast(latent, present, batch, graphs)
 
     def forward(
         self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
     ) -> Output:
-        """Encode and decode; frames that only the base looks at are not encoded."""
+        """Encode and decode; frames that only the linear forecast uses are not encoded."""
         newest = batch.newest(self.num_frames)
-        encoded = self.encode(newest, graphs)
+        encoding = self.encode(newest, graphs.nodes)
         present = None if newest.present is None else newest.present[newest.past]
-        answer = self._answer(encoded[newest.past], present, batch, graphs)
-        return Output(answer, self.reconstruct(encoded), newest)
+        forecast = self._forecast(encoding.latent[newest.past], present, batch, graphs)
+        return Output(forecast, self.reconstruct(encoding), newest)
 
     @torch.no_grad()
-    def rows(
+    def point_samples(
         self,
         windows: Windows,
         chosen: Int64[np.ndarray, " window"],
@@ -203,129 +223,133 @@ class STONetwork(Forecaster):
         points: Int64[np.ndarray, " point"],
         augmentation: Augmentation,
     ) -> PointSamples:
-        """Lessons for the residual: these windows at these of the nodes."""
-        assert self.base is not None and self.climatology is not None  # the residual knows both
+        """Training samples of the residual network: the chosen windows at some of the nodes."""
+        assert self.base is not None and self.climatology is not None  # it needs both
         queries = nodes.take(points)
         stencil = make_stencil(queries, nodes, self.base.covariance)
-        stencil = replace(stencil, own=torch.from_numpy(points))  # of two in a place, this one
-        stencil, near = stencil.around()
-        stencil = stencil.to(*self._where)
+        stencil = replace(stencil, own=torch.from_numpy(points))  # if points coincide, this one
+        stencil, near = stencil.restrict()
+        stencil = stencil.to(*self._device_dtype)
         batch = windows.take(near).inputs(chosen)
         if augmentation.gaps:
             batch = hide_values(batch, augmentation.gaps, seed=int(chosen.sum()))
-        regressors = self.base.regressors(batch, stencil).without_history(augmentation.silent)
-        at_trained_leads, place = (
-            self.base.at_trained_leads(regressors, batch),
-            self._position(queries),
-        )
+        regressors = self.base.regressors(batch, stencil)
+        regressors = regressors.without_history(augmentation.without_history)
+        base = self.base.at_trained_leads(regressors, batch)
+        place = self._position(queries).to(*self._device_dtype)
         site = self.climatology.shown(queries, augmentation.as_unseen)
-        features = self._point_features(
-            regressors, at_trained_leads, batch, stencil, place.to(*self._where), site
-        )
+        features = self._point_features(regressors, base, batch, stencil, place, site)
         features = PointFeatures(*(part.flatten(0, 1) for part in vars(features).values()))
         target, mask = windows.take(points).targets(chosen)
         mask = mask & on_leads(batch.lead)[:, :, None, None]
-        told = (
-            self.base.between(at_trained_leads, batch),
-            self.base.scale(regressors, batch),
+        parts = (
+            self.base.interpolate_leads(base, batch),
+            self.base.residual_scale(regressors, batch),
             target,
             mask,
         )
-        return PointSamples(features, *(part.transpose(1, 2).flatten(0, 1) for part in told))
+        return PointSamples(features, *(part.transpose(1, 2).flatten(0, 1) for part in parts))
 
-    def _answer(
+    def _forecast(
         self,
         latent: Float[Tensor, "batch past node latent"],
         present: Bool[Tensor, "batch past node"] | None,
         batch: Batch,
         graphs: Graphs,
     ) -> Float[Tensor, "batch future query channel"]:
-        links: QueryLinks = graphs.links
-        asked = DecoderInput(
+        """Base + scale (P'(v_dec) + a - g base), from the encoded past."""
+        queries = narrow(graphs.queries, STONetQueries)
+        inputs = DecoderInput(
             latent=latent,
             present=present,
             lag=batch.on_host.lag[:, -self.num_frames :],
             lead=batch.on_host.lead,
             calendar=batch.future_time,
         )
-        correction = self.project(self.decoder(asked, links.decoder))
-        if self.base is None or links.stencil is None:
+        correction = self.project(self.decoder(inputs, queries.decoder))
+        if self.base is None or queries.stencil is None:
             return correction
-        regressors = self.base.regressors(batch, links.stencil)
+        regressors = self.base.regressors(batch, queries.stencil)
         at_trained_leads = self.base.at_trained_leads(regressors, batch)
-        base, scale = self.base.between(at_trained_leads, batch), self.base.scale(regressors, batch)
+        base = self.base.interpolate_leads(at_trained_leads, batch)
+        scale = self.base.residual_scale(regressors, batch)
         if self.residuals is not None:
-            assert links.site is not None  # made with the links
-            here = links.decoder.position, links.site
-            advice = self.residuals(
-                self._point_features(regressors, at_trained_leads, batch, links.stencil, *here)
+            assert queries.site is not None  # made with the query graph
+            here = queries.decoder.position, queries.site
+            residual = self.residuals(
+                self._point_features(regressors, at_trained_leads, batch, queries.stencil, *here)
             )
-            between = between_leads(batch.lead, self.time_spec.horizon).expand(len(advice), -1, -1)
-            asked_for = torch.einsum("btl,bqlc->btqc", between, advice)
-            correction = correction + corrected(base, asked_for)
+            share = between_leads(batch.lead, self.time_spec.horizon).expand(len(residual), -1, -1)
+            correction = correction + corrected(
+                base, torch.einsum("btl,bqlc->btqc", share, residual)
+            )
         return base + scale * correction
 
     def _point_features(
         self,
         regressors: Regressors,
-        at_trained_leads: Float64[Tensor, "batch query knot channel"],
+        at_trained_leads: Float64[Tensor, "batch query lead channel"],
         batch: Batch,
         stencil: Stencil,
         place: Float[Tensor, "query m"],
         site: Float[Tensor, "*batch query statistic"],
     ) -> PointFeatures:
+        """The inputs of the residual network at every query."""
         assert self.base is not None
-        white = self.base.whitened(regressors).to(batch.frames.dtype)
-        turn = 2 * torch.pi * batch.issue_time
-        time_spec = torch.cat([turn.sin(), turn.cos()], dim=-1)[:, None].expand(
-            -1, white.shape[1], -1
-        )
-        sun = self.base.sun(batch, stencil)
-        time = time_spec if sun is None else torch.cat([time_spec, sun], dim=-1)
-        base = at_trained_leads[:, :, 1:].clamp(self.base.low, self.base.high).to(white.dtype)
+        white = self.base.whiten(regressors).to(batch.frames.dtype)
+        phase = 2 * torch.pi * batch.issue_time
+        time = torch.cat([phase.sin(), phase.cos()], dim=-1)[:, None]
+        time = time.expand(-1, white.shape[1], -1)
+        sun = self.base.solar_elevation(batch, stencil)
+        time = time if sun is None else torch.cat([time, sun], dim=-1)
+        base = at_trained_leads[:, :, 1:].clamp(self.base.lower, self.base.upper).to(white.dtype)
         here = (part.expand(*regressors.kind.shape, -1) for part in (place, site))
-        return PointFeatures(white, regressors.own, base, time, *here)
+        return PointFeatures(white, regressors.has_history, base, time, *here)
 
-    def reconstruct(
-        self, encoded: Float[Tensor, "frame node latent"]
-    ) -> Float[Tensor, "frame node channel"]:
-        """P'(v_enc): the inputs, as far as the encoding keeps them."""
-        return self.project(encoded)
+    def reconstruct(self, encoding: Encoding) -> Float[Tensor, "frame node channel"]:
+        """P'(v_enc): the inputs as reconstructed from the encoding."""
+        return self.project(narrow(encoding, FrameEncoding).latent)
 
     def isolated(self, graphs: Graphs) -> int:
-        graph: NodeGraph = graphs.graph
-        links: QueryLinks = graphs.links
-        return graph.multipole.isolated + links.decoder.neighbours.isolated
+        """Points without a neighbour within the radius, in encoder and decoder."""
+        encoder, queries = narrow(graphs.nodes, EncoderGraph), narrow(graphs.queries, STONetQueries)
+        return encoder.multipole.isolated + queries.decoder.neighbours.isolated
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
+        """Fit the linear forecast and the site climatology."""
         if self.base is not None:
             fit_linear(self.base, train, validation, nodes)
         if self.climatology is not None:
             self.climatology.fit(train)
 
     @property
-    def _seen_by_encoder(self) -> Describe:
+    def _encoder_edges(self) -> Describe:
+        """The edge features of the encoder."""
         return "sharp" if self.network.sharp else "nothing"
 
     @property
-    def _where(self) -> tuple[torch.device, torch.dtype]:
+    def _device_dtype(self) -> tuple[torch.device, torch.dtype]:
         return self.lift.weight.device, self.lift.weight.dtype
 
-    def _links(self, queries: Points, nodes: Points) -> Links:
+    def _decoder_graph(self, queries: Points, nodes: Points) -> DecoderGraph:
+        """The nodes within the decoder's radius of each query."""
         neighbours = within_radius(queries, nodes, self.radii.decoder, self.describe)
-        return Links(
-            self._position(queries), neighbours, torch.from_numpy(own_nodes(queries, nodes))
-        )
+        own = torch.from_numpy(own_nodes(queries, nodes))
+        return DecoderGraph(self._position(queries), neighbours, own)
 
     def _site(self, points: Points) -> Float[Tensor, "point statistic"] | None:
-        return None if self.climatology is None else self.climatology.at(points).to(*self._where)
+        """The climatology of each point, an input of the residual network."""
+        if self.climatology is None:
+            return None
+        return self.climatology.at(points).to(*self._device_dtype)
 
     def _position(self, points: Points) -> Float[Tensor, "point m"]:
-        """Coordinates of order one: unit vectors on a sphere, on a plane the training's box."""
+        """Coordinates of order one: unit vectors on a sphere; on a plane relative to `_box`."""
         return torch.from_numpy((points.embedded - self.centre) / self.span).float()
 
 
 def _box(nodes: Points) -> tuple[np.ndarray, float]:
+    """Centre and half the longest side of the box around the nodes; (0, 1) on a sphere."""
     if nodes.kind == "sphere":
         return np.zeros(3), 1.0
     low, high = nodes.embedded.min(0), nodes.embedded.max(0)

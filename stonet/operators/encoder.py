@@ -1,4 +1,4 @@
-r"""The graph kernel encoder: every frame, by itself, becomes a solution representation v_enc.
+r"""The graph kernel encoder: each frame is mapped to a solution representation v_enc.
 
     e_t  = [sin(w_1 t), cos(w_1 t), ...]                      time embedding, w learned
     a_t(x) = MLP([x, e_t])                                    parametric function
@@ -24,17 +24,22 @@ from stonet.system.devices import in_float32
 
 
 class TimeEmbedding(nn.Module):
-    """e_t = [sin(w t), cos(w t)] with learned w; t a vector of time features, each of order one."""
+    """e_t = [sin(w t), cos(w t)] with learned w, where t is a vector of time features.
+
+    Args:
+        features: time features, each of order one.
+        frequencies: sines and cosines.
+    """
 
     def __init__(self, features: int, frequencies: int) -> None:
         super().__init__()
         self.width = 2 * frequencies if features else 0
         harmonics = torch.zeros(features, frequencies)
-        for k in range(frequencies if features else 0):  # whole turns of one feature after another
+        for k in range(frequencies if features else 0):  # whole periods, feature by feature
             harmonics[k % features, k] = 2 * math.pi * (k // features + 1)
         self.frequencies = nn.Parameter(harmonics) if features else None
 
-    @in_float32  # of an angle of many turns, bf16 keeps no more than the tenths
+    @in_float32  # an angle of many turns has one digit after the point in bf16
     def forward(self, time: Float[Tensor, "... feature"]) -> Float[Tensor, "... embedding"]:
         if self.frequencies is None:
             return time
@@ -43,14 +48,20 @@ class TimeEmbedding(nn.Module):
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """A feed-forward network with one hidden layer."""
+    """A feed-forward network with one hidden layer and GELU."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
 
 
 class KernelOperator(nn.Module):
-    """K: from the values on one set of points to new values on another (or the same) one.
+    """K: values on one set of points to new values on another (or the same) set.
 
-    With `linear_path` the result is v + y + sigma(y) instead of sigma(y): it starts near v.
+        y = W v + b + (kernel integral),    K v = sigma(y)
+
+    With `linear_path` the result is v + y + sigma(y), which is close to v at the start of training.
+
+    Args:
+        inputs: features of a node.
+        config: sizes and the form of the kernel.
     """
 
     def __init__(self, inputs: int, config: ModelConfig) -> None:
@@ -73,12 +84,22 @@ class KernelOperator(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "frame source"] | None,
     ) -> Float[Tensor, "frame target latent"]:
+        """K v at the targets.
+
+        Args:
+            values: v at the targets.
+            sources: v at the sources.
+            target: features of the targets.
+            source: features of the sources.
+            neighbours: the edges.
+            present: which sources have a value; None: all.
+        """
         y = self.own(values) + self.kernel(sources, target, source, neighbours, present)
         return values + y + gelu(y) if self.linear_path else gelu(y)
 
 
 class EncoderLayer(nn.Module):
-    """One pass over the levels: within each, up to the coarser, down to the finer one."""
+    """One pass over the levels: within each, then up to coarser, then down to finer levels."""
 
     def __init__(self, inputs: int, levels: int, config: ModelConfig) -> None:
         super().__init__()
@@ -93,6 +114,7 @@ class EncoderLayer(nn.Module):
         present: list[Bool[Tensor, "frame _"] | None],
         graph: MultipoleGraph,
     ) -> list[Float[Tensor, "frame _ latent"]]:
+        """New values on every level; all lists are ordered from fine to coarse."""
         values = [
             operator(v, v, a, a, edges, p)
             for operator, v, a, p, edges in zip(
@@ -114,7 +136,14 @@ class EncoderLayer(nn.Module):
 
 
 class MultipoleEncoder(nn.Module):
-    """Layers of the multipole graph kernel operator, for any number of points."""
+    """Layers of the multipole graph kernel operator, for any number of points.
+
+    Args:
+        dimension: of the coordinates.
+        features: time features of a frame.
+        levels: of the multipole graph.
+        config: sizes and the form of the kernels.
+    """
 
     def __init__(self, dimension: int, features: int, levels: int, config: ModelConfig) -> None:
         super().__init__()
@@ -135,7 +164,15 @@ class MultipoleEncoder(nn.Module):
         present: Bool[Tensor, "frame node"] | None,
         graph: MultipoleGraph,
     ) -> Float[Tensor, "frame node latent"]:
-        """v_enc of every frame; frames without time features share one kernel."""
+        """v_enc of every frame; without time features all frames share one kernel.
+
+        Args:
+            values: lifted frames.
+            time: time features of the frames.
+            position: of the nodes.
+            present: which nodes have a value in a frame; None: all.
+            graph: the levels and their edges.
+        """
         kernels = values.shape[0] if self.embedding.width else 1
         embedded = self.embedding(time)[:kernels, None].expand(-1, len(position), -1)
         place = position.expand(kernels, -1, -1)

@@ -1,14 +1,14 @@
-r"""The graph kernel integral, exact and without a matrix per edge.
+r"""The graph kernel integral, exact and without storing a matrix per edge.
 
     y(x_i) = 1/|N(x_i)| sum_{x_j in N(x_i)} kappa_ij v(x_j),
     kappa_ij = reshape(W2 h_ij + b2),    h_ij = gelu(P_i + Q_j + R_ij)
 
 The last layer of kappa is linear, so the sum over neighbours comes before the d x d contraction:
-sum_j kappa_ij v_j = W2 : (sum_j h_ij (x) v_j) + b2^T (sum_j v_j). The first layer splits into parts
-of the target and of the source (each computed once per node) and of the edge.
+sum_j kappa_ij v_j = W2 : (sum_j h_ij (x) v_j) + b2^T (sum_j v_j). The first layer splits into a
+part of the target P_i and of the source Q_j (each computed once per node) and of the edge R_ij.
 
-Values carry two leading axes: `kernel` (frames with a kernel of their own) and `group` (frames that
-share one). A missing source is a row of zeros, and it leaves the mean.
+Values have two leading axes: `kernel` (frames with different kernels) and `group` (frames that
+share one kernel). A missing source is a row of zeros and does not count in the mean.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from torch.nn.functional import gelu, pad
 from stonet.graph.neighbours import Block, Neighbours
 from stonet.system.devices import in_float32
 
-WORKSPACE = 2**20  # floats of the largest temporary within a block
+WORKSPACE_FLOATS = 2**20  # size limit of temporary arrays; more would leave the CPU cache
 
 
 class GraphKernel(nn.Module):
-    """Mean over neighbours of kappa(.) v, kappa a network with one hidden layer.
+    """Mean over neighbours of kappa(.) v, where kappa is a network with one hidden layer.
 
     Args:
-        inputs: width of what kappa sees of each end (a_t(x) and, in the paper's form, x).
-        edge: width of what kappa sees of the edge itself.
+        inputs: features of a target or source node (a_t(x) and, in the paper's form, x).
+        edge: features of an edge.
         latent: width d of the values and of the result.
-        hidden: width m of kappa's hidden layer.
+        hidden: width m of the hidden layer of kappa.
         kind: "full" for a d x d matrix, "diag" for its diagonal (an element-wise product).
     """
+
+    workspace = WORKSPACE_FLOATS
 
     def __init__(
         self, inputs: int, edge: int, latent: int, hidden: int, kind: Literal["full", "diag"]
@@ -64,13 +66,21 @@ class GraphKernel(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "frame source"] | None = None,
     ) -> Float[Tensor, "frame target latent"]:
-        """`kernel` is 1 (one kernel for all frames) or the number of frames."""
+        """The kernel integral at every target.
+
+        Args:
+            values: v at the sources.
+            target: features of the targets; `kernel` is 1 (one for all frames) or one per frame.
+            source: features of the sources.
+            neighbours: the edges.
+            present: which sources have a value; None: all.
+        """
         if present is not None:
             values = values.masked_fill(~present[..., None], 0.0)
         shared = target.shape[0] == 1
         stacked = values.transpose(0, 1)[None] if shared else values[:, :, None]
         arguments = (
-            pad(stacked, (0, 0, 0, 0, 0, 1)),  # the empty row that padding points at
+            pad(stacked, (0, 0, 0, 0, 0, 1)),  # the zero row that padded entries refer to
             self.target(target),
             self.source(pad(source, (0, 0, 0, 1))),
             self.edge,
@@ -78,7 +88,8 @@ class GraphKernel(nn.Module):
             self.bias,
         )
         if self.kind == "full":
-            summed = _FullSum.apply(*arguments, neighbours)  # type: ignore[no-untyped-call]
+            limits = neighbours, self.workspace
+            summed = _FullSum.apply(*arguments, *limits)  # type: ignore[no-untyped-call]
         else:
             summed = _diagonal_sum(*arguments, neighbours)
         summed = summed[0].transpose(0, 1) if shared else summed[:, :, 0]
@@ -88,17 +99,16 @@ class GraphKernel(nn.Module):
 def neighbour_count(
     neighbours: Neighbours, present: Bool[Tensor, "frame source"] | None
 ) -> Float[Tensor, "frame_or_1 target"]:
-    """How many neighbours have a value; 1 where none has, so that an empty sum stays zero."""
+    """Number of neighbours with a value; 1 where there is none, so that an empty mean is zero."""
     if present is None:
         return neighbours.count.clamp(min=1)[None]
-    counted = neighbour_sum(present.to(neighbours.count.dtype), neighbours)
-    return counted.clamp(min=1)
+    return neighbour_sum(present.to(neighbours.count.dtype), neighbours).clamp(min=1)
 
 
 def neighbour_sum(
     values: Float[Tensor, "frame source"], neighbours: Neighbours
 ) -> Float[Tensor, "frame target"]:
-    """The plain sum over each target's neighbours."""
+    """The sum over the neighbours of each target."""
     padded = pad(values, (0, 1))
     result = values.new_zeros(len(values), len(neighbours.count))
     for block in neighbours.blocks:
@@ -108,74 +118,90 @@ def neighbour_sum(
 
 
 class Scratch:
-    """Temporaries by name, kept for the next use: fresh memory costs more than the arithmetic."""
+    """Named temporary arrays, reused by later calls: allocating costs more than the arithmetic.
 
-    kept = threading.local()
+    Args:
+        like: a tensor of the wanted device and dtype.
+        limit: elements of the largest array that is kept.
+    """
 
-    def __init__(self, like: Tensor) -> None:
-        self.like, kind = like, f"{type(like).__name__} {like.device} {like.dtype}"
-        self.made: dict[str, Tensor] = self.kept.__dict__.setdefault(kind, {})
+    buffers = threading.local()
+
+    def __init__(self, like: Tensor, limit: int = WORKSPACE_FLOATS) -> None:
+        self.limit, self.like = limit, like
+        kind = f"{type(like).__name__} {like.device} {like.dtype}"
+        self.by_name: dict[str, Tensor] = self.buffers.__dict__.setdefault(kind, {})
 
     def __call__(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised array; it shares memory with earlier ones of the same name."""
         size = math.prod(shape)
-        if size > WORKSPACE:
+        if size > self.limit:
             return self.like.new_empty(shape)
-        if name not in self.made or len(self.made[name]) < size:
+        if name not in self.by_name or len(self.by_name[name]) < size:
             with torch.inference_mode(False):  # the next use may be a training step
-                self.made[name] = self.like.new_empty(size)
-        return self.made[name][:size].view(shape)
+                self.by_name[name] = self.like.new_empty(size)
+        return self.by_name[name][:size].view(shape)
 
     def gather(self, name: str, table: Tensor, index: Tensor) -> Tensor:
-        """Rows of a table."""
+        """The rows `index` of a table."""
         result = self(name, len(index), table.shape[1])
         return torch.index_select(table, 0, index, out=result)
 
 
+def split_block(block: Block, rows: int) -> Iterator[tuple[slice, Block]]:
+    """Parts of a block with at most `rows` targets each, and their position in the block."""
+    rows = max(1, rows)
+    for start in range(0, len(block.rows), rows):
+        part = slice(start, start + rows)
+        yield part, Block(block.rows[part], block.index[part], block.features[part])
+
+
 @dataclass(frozen=True)
 class Piece:
-    """Some targets of a block for some kernels: rows of tables that hold all kernels' nodes."""
+    """Some targets of a block for some kernels, as rows of tables over all kernels and nodes."""
 
     target: Int[Tensor, " row"]
-    source: Int[Tensor, " edge"]  # `degree` of them for each row
+    source: Int[Tensor, " edge"]  # `degree` entries for each row
     features: Float[Tensor, "edge_of_one_kernel feature"]
     degree: int
 
 
-def _pieces(values: Tensor, target: Tensor, hidden: int, neighbours: Neighbours) -> Iterator[Piece]:
-    """All the targets and kernels, cut so that temporaries stay small."""
+def _pieces(
+    values: Tensor, target: Tensor, hidden: int, neighbours: Neighbours, workspace: int
+) -> Iterator[Piece]:
+    """All targets and kernels, in pieces whose temporary arrays fit the workspace."""
     kernels, sources, wide = values.shape
     for block in neighbours.blocks:
         degree = block.index.shape[1]
-        room = WORKSPACE // max(1, wide * hidden, degree * max(wide, hidden))
-        rows = max(1, min(len(block.rows), room))
-        frames = max(1, min(kernels, room // rows))
+        capacity = workspace // max(1, wide * hidden, degree * max(wide, hidden))
+        rows = max(1, min(len(block.rows), capacity))
+        frames = max(1, min(kernels, capacity // rows))
         first = torch.arange(kernels, device=block.rows.device)[:, None]
-        for r in range(0, len(block.rows), rows):
-            cut = slice(r, r + rows)
+        for _, part in split_block(block, rows):
             for k in range(0, kernels, frames):
                 kernel = first[k : k + frames]
                 yield Piece(
-                    (block.rows[cut] + kernel * target.shape[1]).flatten(),
-                    (block.index[cut].flatten() + kernel * sources).flatten(),
-                    block.features[cut].flatten(0, 1),
+                    (part.rows + kernel * target.shape[1]).flatten(),
+                    (part.index.flatten() + kernel * sources).flatten(),
+                    part.features.flatten(0, 1),
                     degree,
                 )
 
 
 class _FullSum(torch.autograd.Function):
-    """sum_j reshape(W2 h_ij + b2) v_j, keeping nothing but its arguments for the way back."""
+    """sum_j reshape(W2 h_ij + b2) v_j; the backward pass recomputes all but the arguments."""
 
     @staticmethod
     @in_float32
     def forward(ctx: Any, *arguments: Any) -> Tensor:
-        values, target, source, edge, weight, bias, neighbours = arguments
+        values, target, source, edge, weight, bias, neighbours, workspace = arguments
         ctx.save_for_backward(values, target, source, edge, weight, bias)
-        ctx.neighbours = neighbours
+        ctx.neighbours, ctx.workspace = neighbours, workspace
         kernels, _, group, latent = values.shape
         result = values.new_zeros(kernels, target.shape[1], group, weight.shape[1])
         table, stacked = result.flatten(0, 1).flatten(1), values.flatten(2)
-        scratch = Scratch(values)
-        for piece in _pieces(stacked, target, target.shape[2], neighbours):
+        scratch = Scratch(values, workspace)
+        for piece in _pieces(stacked, target, target.shape[2], neighbours, workspace):
             _, _, _, outer, plain = _outer(stacked, target, source, edge, piece, scratch)
             summed = scratch("summed", len(piece.target) * group, weight.shape[1])
             torch.mm(plain.view(-1, latent), bias, out=summed)
@@ -194,8 +220,8 @@ class _FullSum(torch.autograd.Function):
         )
         by_value = d_values.flatten(0, 1).flatten(1)
         by_target, by_source = d_target.flatten(0, 1), d_source.flatten(0, 1)
-        stacked, scratch = values.flatten(2), Scratch(values)
-        for piece in _pieces(stacked, target, hidden, ctx.neighbours):
+        stacked, scratch = values.flatten(2), Scratch(values, ctx.workspace)
+        for piece in _pieces(stacked, target, hidden, ctx.neighbours, ctx.workspace):
             gathered, before, active, outer, plain = _outer(
                 stacked, target, source, edge, piece, scratch
             )
@@ -217,7 +243,7 @@ class _FullSum(torch.autograd.Function):
                 d_edge.addmm_(
                     piece.features.T, d_before.view(-1, len(piece.features), hidden).sum(0)
                 )
-        return d_values, d_target, d_source, d_edge, d_weight.T, d_bias, None
+        return d_values, d_target, d_source, d_edge, d_weight.T, d_bias, None, None
 
 
 def _outer(
@@ -228,7 +254,7 @@ def _outer(
     piece: Piece,
     scratch: Scratch,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gathered values, kappa's hidden layer before and after activation, sum h (x) v, sum v."""
+    """Gathered values, the hidden layer before and after activation, sum h (x) v, sum v."""
     shape = len(piece.target), piece.degree, -1
     gathered = scratch.gather("gathered", values.flatten(0, 1), piece.source).view(shape)
     before = scratch.gather("before", source.flatten(0, 1), piece.source).view(shape)
@@ -250,7 +276,7 @@ def _before(
     edge: Float[Tensor, "feature hidden"],
     block: Block,
 ) -> Float[Tensor, "kernel row degree hidden"]:
-    """P_i + Q_j + R_ij of a block's edges; a kernel without edge features does not look at them."""
+    """P_i + Q_j + R_ij for the edges of a block; no R_ij if the kernel has no edge features."""
     before = source.index_select(1, block.index.flatten()).unflatten(1, block.index.shape)
     before = before + target.index_select(1, block.rows)[:, :, None]
     return before + block.features @ edge if len(edge) else before
@@ -266,7 +292,7 @@ def _diagonal_sum(
     bias: Float[Tensor, " latent"],
     neighbours: Neighbours,
 ) -> Float[Tensor, "kernel target group latent"]:
-    """sum_j (W2 h_ij + b2) * v_j, block by block, recomputed on the way back."""
+    """sum_j (W2 h_ij + b2) * v_j, block by block, recomputed in the backward pass."""
 
     def block_sum(
         v: Tensor, p: Tensor, q: Tensor, e: Tensor, w: Tensor, b: Tensor, block: Block

@@ -162,7 +162,7 @@ class PointPretrainer:
                 points,
                 Augmentation(alone, torch.from_numpy(as_unseen), gaps),
             )
-            result = part.room(groups * len(part)) if result is None else result
+            result = part.allocate(groups * len(part)) if result is None else result
             result.put(order[number], part)
         assert result is not None
         return result

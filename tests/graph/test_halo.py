@@ -70,8 +70,8 @@ def whole_and_tiles(case: Case, count: int) -> tuple[Output, list[tuple[Tile, np
 def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) -> None:
     case = a_case(kind, *SETTINGS[variant])
     whole, parts = whole_and_tiles(case, 7)
-    adjacency = case.run.model.adjacency(case.nodes)
-    assert adjacency.isolated == case.run.model.isolated(case.run.model.graphs(case.nodes))
+    adjacency = case.fitted.adjacency(case.nodes)
+    assert adjacency.isolated == case.fitted.isolated(case.fitted.graphs(case.nodes))
     assert adjacency.isolated > 0 or "graph.levels=1" in SETTINGS[variant]
     sizes = [len(tile.nodes) for tile, _, _ in parts]
     assert min(sizes) < len(case.nodes) < sum(sizes)  # there are halos, and they are not all
@@ -128,4 +128,4 @@ def test_tiles_are_a_balanced_partition(kind: str, count: int) -> None:
 def test_models_that_see_all_points_at_once_say_so(settings: tuple[str, ...]) -> None:
     case = Case.of(small_field(), *settings)
     with pytest.raises(UsageError, match=r"all points at once and cannot be trained in tiles"):
-        case.run.model.adjacency(case.nodes)
+        case.fitted.adjacency(case.nodes)

@@ -1,4 +1,4 @@
-"""Small linear problems with known solutions."""
+"""Small linear problems with exact solutions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stonet.linear.regression import LinearForecast
 HOUR = 3600 * SECOND
 
 
-CLOCK = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
+TIMES = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
 
 
 DAILY = TimeSpec(step=HOUR, past=2, horizon=4, calendar=True)
@@ -31,13 +31,16 @@ POINTS = Points(np.random.default_rng(0).uniform(0, 1, (12, 2)))
 
 
 def windows(
-    values: np.ndarray, time_spec: TimeSpec = CLOCK, observed: np.ndarray | None = None
+    values: np.ndarray,
+    time_spec: TimeSpec = TIMES,
+    observed: np.ndarray | None = None,
+    points: Points = POINTS,
 ) -> Windows:
     """Every window of one episode (time, node, channel)."""
     field = Field(
         values.astype(np.float32),
         time_spec.step * np.arange(len(values)),
-        POINTS,
+        points,
         tuple(f"c{i}" for i in range(values.shape[-1])),
         observed,
         calendar=time_spec.calendar,
@@ -45,33 +48,32 @@ def windows(
     return cut((field,), Scaler.identity(values.shape[-1]), time_spec)
 
 
-def asked(
+def batch_of(
     values: np.ndarray,
     leads: list[float],
     observed: np.ndarray | None = None,
     lags: list[float] | None = None,
 ) -> Batch:
-    """One window of these frames, asked at these leads."""
+    """One window of these frames with these leads."""
     frames = torch.from_numpy(values)
-    seen = torch.ones_like(frames, dtype=torch.bool) if observed is None else torch.tensor(observed)
+    mask = torch.ones_like(frames, dtype=torch.bool) if observed is None else torch.tensor(observed)
     lags = list(range(1 - len(values), 1)) if lags is None else lags
-    times, ask = (np.rint(SECOND * np.array(t)).astype(np.int64) for t in (lags, leads))
-    batch = make_batch(
-        lambda i: (frames[i], seen[i]), times, np.arange(len(values))[None], ask[None], CLOCK, False
-    )
+    times, future = (np.rint(SECOND * np.array(t)).astype(np.int64) for t in (lags, leads))
+    past = np.arange(len(values))[None]
+    batch = make_batch(lambda i: (frames[i], mask[i]), times, past, future[None], TIMES, False)
     return replace(batch, lag=batch.lag.double(), lead=batch.lead.double())
 
 
-def answer(
+def forecast(
     base: LinearForecast, batch: Batch, queries: Points = POINTS, nodes: Points = POINTS
 ) -> torch.Tensor:
-    """(future, query, channel)."""
+    """The forecast of one window: (future, query, channel)."""
     stencil = make_stencil(queries, nodes, base.covariance)
     return base(batch, stencil.to(torch.device("cpu"), batch.frames.dtype))[0]
 
 
 def single(stencil: Stencil) -> Stencil:
-    """In the precision of a window's frames."""
+    """The stencil in the precision of the frames of a window."""
     return stencil.to(torch.device("cpu"), torch.float32)
 
 
@@ -80,7 +82,7 @@ def noise(*shape: int, seed: int = 1) -> np.ndarray:
 
 
 def fitted(
-    train: Windows, validation: Windows, time_spec: TimeSpec = CLOCK, kind: str = "ridge"
+    train: Windows, validation: Windows, time_spec: TimeSpec = TIMES, kind: str = "ridge"
 ) -> LinearForecast:
     base = LinearForecast(time_spec, len(train.fields[0].channels), kind)
     fit_linear(base, train, validation, POINTS)

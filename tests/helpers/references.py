@@ -1,6 +1,6 @@
-"""The operators, slowly and literally: the paper's formulas as loops over points, edges and times.
+"""The operators as loops over points, edges and times: the formulas of the paper, literally.
 
-They read the parameters of the modules they check, and share no code with them.
+They read the parameters of the tested modules and share no code with them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from torch.nn.functional import gelu
 from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph
 from stonet.graph.neighbours import Neighbours
-from stonet.operators.branch import FixedBranch, Links, RevisedBranch
-from stonet.operators.decoder import DecoderInput, OperatorDecoder
+from stonet.operators.branch import DecoderGraph, RevisedBranch
+from stonet.operators.decoder import DecoderInput, OperatorDecoder, Trunk
+from stonet.operators.decoder_variants import FixedBranch, LiteralDecoder
 from stonet.operators.encoder import KernelOperator, MultipoleEncoder, TimeEmbedding
 from stonet.operators.graph_kernel import GraphKernel
 
-Ball = list[tuple[int, Tensor]]  # of one target: (source, what is seen of the edge)
+Ball = list[tuple[int, Tensor]]  # of one target: (source, features of the edge)
 
 
 def brute_force_pairs(targets: Points, sources: Points, radius: float) -> set[tuple[int, int]]:
-    """All (i, j) with d(x_i, y_j) <= radius, rounding forgiven."""
+    """All (i, j) with d(x_i, y_j) <= radius, up to rounding."""
     distance = targets.geometry.distance
     return {
         (i, j)
@@ -61,10 +62,10 @@ def time_embedding(embedding: TimeEmbedding, time: Tensor) -> Tensor:
 
 
 def kappa(kernel: GraphKernel, here: Tensor, there: Tensor, edge: Tensor) -> Tensor:
-    """kappa(a(x), a(x_j), x, x_j): the d x d matrix of one edge, all of it."""
+    """kappa(a(x), a(x_j), x, x_j): the full d x d matrix of one edge."""
     first = torch.cat([kernel.target.weight, kernel.source.weight, kernel.edge.T], dim=1)
-    seen = torch.cat([here, there, edge[: len(kernel.edge)]])
-    hidden = gelu(first @ seen + kernel.target.bias)
+    features = torch.cat([here, there, edge[: len(kernel.edge)]])
+    hidden = gelu(first @ features + kernel.target.bias)
     if kernel.kind == "diag":
         return torch.diag(kernel.weight.T @ hidden + kernel.bias)
     latent, width = kernel.bias.shape[0], len(hidden)
@@ -85,7 +86,7 @@ def graph_kernel(
     neighbours: Neighbours,
     present: Tensor | None = None,
 ) -> Tensor:
-    """1/|N(x)| sum over x_j in N(x) of kappa v(x_j), of every frame by itself."""
+    """1/|N(x)| sum over x_j in N(x) of kappa v(x_j), frame by frame."""
     result = []
     for frame, v in enumerate(values):
         a, b = (side[frame if len(side) > 1 else 0] for side in (target, source))
@@ -155,10 +156,10 @@ def encoder(
 def xi(branch: RevisedBranch, edge: Tensor, lag: Tensor, past: int) -> Tensor:
     """xi(x - x_j, t - t_s): the rank x d matrix of one edge and one lag."""
     if branch.time is not None:  # separable: diag(h(x - x_j)) u(t - t_s)
-        near = torch.exp(-lag.clamp(min=0) / 2)
-        seen = torch.stack([lag / branch.horizon, near, near**2])
+        decay = torch.exp(-lag.clamp(min=0) / 2)
+        features = torch.stack([lag / branch.horizon, decay, decay**2])
         latent, rank = branch.time.shape
-        u = mlp(branch.time.network, seen).view(latent, rank).T / math.sqrt(past * latent)
+        u = mlp(branch.time.network, features).view(latent, rank).T / math.sqrt(past * latent)
         return mlp(branch.space, edge)[:, None] * u
     latent, rank = branch.bias.shape
     first = branch.place.weight @ edge + branch.place.bias
@@ -171,45 +172,49 @@ def xi(branch: RevisedBranch, edge: Tensor, lag: Tensor, past: int) -> Tensor:
 
 
 def aggregate(
-    branch: nn.Module, asked: DecoderInput, links: Links, b: int, z: int, q: int
+    branch: nn.Module, inputs: DecoderInput, graph: DecoderGraph, b: int, z: int, q: int
 ) -> Tensor:
     """AGG before its activation, for one sample, one time and one query.
 
-    With missing inputs: n_t times the mean over the pairs (x_j, t_s) that are there.
+    With missing inputs it is n_t times the mean over the observed pairs (x_j, t_s).
     """
-    past, nodes = asked.latent.shape[1:3]
-    lead, lag = (part[b if len(part) > 1 else 0] for part in (asked.lead, asked.lag))
-    there = torch.ones(past, nodes, dtype=torch.bool) if asked.present is None else asked.present[b]
+    past, nodes = inputs.latent.shape[1:3]
+    lead, lag = (part[b if len(part) > 1 else 0] for part in (inputs.lead, inputs.lag))
+    present = torch.ones(past, nodes, dtype=torch.bool)
+    if inputs.present is not None:
+        present = inputs.present[b]
     if isinstance(branch, FixedBranch):  # xi_j of each node and input, for all queries
         weight = branch.map.weight.unflatten(1, (past, nodes, -1))
-        pairs = [(s, j) for s in range(past) for j in range(nodes) if there[s, j]]
-        return branch.map.bias + sum(weight[:, s, j] @ asked.latent[b, s, j] for s, j in pairs)
-    ball = balls(links.neighbours)[q]
+        pairs = [(s, j) for s in range(past) for j in range(nodes) if present[s, j]]
+        return branch.map.bias + sum(weight[:, s, j] @ inputs.latent[b, s, j] for s, j in pairs)
+    ball = balls(graph.neighbours)[q]
     messages = [
-        xi(branch, edge, lead[z] - lag[s], past) @ asked.latent[b, s, j]
+        xi(branch, edge, lead[z] - lag[s], past) @ inputs.latent[b, s, j]
         for s in range(past)
         for j, edge in ball
-        if there[s, j]
+        if present[s, j]
     ]
     total = sum(messages, torch.zeros_like(branch.threshold))
     return past * total / max(len(messages), 1) + branch.threshold
 
 
-def trunk(decoder: OperatorDecoder, lead: Tensor, calendar: Tensor, x: Tensor) -> Tensor:
-    """MLP([x, e_t]) before its activation; t is the lead (a quarter turn over the horizon)."""
-    time = torch.cat([lead[None] / (4 * decoder.horizon), calendar])
-    return mlp(decoder.trunk, torch.cat([x, time_embedding(decoder.embedding, time)]))
+def trunk(module: Trunk, lead: Tensor, calendar: Tensor, x: Tensor) -> Tensor:
+    """MLP([x, e_t]) before its activation; t is the lead, a quarter turn over the horizon."""
+    time = torch.cat([lead[None] / (4 * module.horizon), calendar])
+    return mlp(module.network, torch.cat([x, time_embedding(module.embedding, time)]))
 
 
-def operator_decoder(decoder: OperatorDecoder, asked: DecoderInput, links: Links) -> Tensor:
+def operator_decoder(
+    decoder: OperatorDecoder | LiteralDecoder, inputs: DecoderInput, graph: DecoderGraph
+) -> Tensor:
     """v_dec(x, t), one sample, one time and one query after another."""
-    batch, future, queries = len(asked.latent), asked.lead.shape[1], len(links.position)
+    batch, future, queries = len(inputs.latent), inputs.lead.shape[1], len(graph.position)
     result = []
     for b, z, q in np.ndindex(batch, future, queries):
-        agg = aggregate(decoder.branch, asked, links, b, z, q)
-        lead = asked.lead[b if len(asked.lead) > 1 else 0, z]
-        t = trunk(decoder, lead, asked.calendar[b, z], links.position[q])
-        if decoder.literal:
+        agg = aggregate(decoder.branch, inputs, graph, b, z, q)
+        lead = inputs.lead[b if len(inputs.lead) > 1 else 0, z]
+        t = trunk(decoder.trunk, lead, inputs.calendar[b, z], graph.position[q])
+        if isinstance(decoder, LiteralDecoder):
             result.append(_literal(decoder, agg, t))
         elif decoder.linear_path:
             result.append(_affine(decoder.map, (agg + gelu(agg)) * (1 + t)))
@@ -218,7 +223,7 @@ def operator_decoder(decoder: OperatorDecoder, asked: DecoderInput, links: Links
     return torch.stack(result).view(batch, future, queries, -1)
 
 
-def _literal(decoder: OperatorDecoder, agg: Tensor, t: Tensor) -> Tensor:
+def _literal(decoder: LiteralDecoder, agg: Tensor, t: Tensor) -> Tensor:
     """v_k = sum_i c_i^k sigma(AGG_ik) sigma(trunk_k)."""
     d = len(decoder.combine)
     return torch.stack(
@@ -234,23 +239,23 @@ def _affine(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def gradients(output: Tensor, wanted: Sequence[Tensor]) -> list[Tensor]:
-    """Of a fixed random functional of the output, with respect to each of `wanted`."""
+    """Gradients of a fixed random functional of the output with respect to each of `wanted`."""
     generator = torch.Generator().manual_seed(7)
     weight = torch.randn(output.shape, generator=generator, dtype=output.dtype)
     return list(torch.autograd.grad((output * weight).sum(), list(wanted)))
 
 
 def assert_same(actual: Tensor, expected: Tensor, wanted: Sequence[Tensor]) -> None:
-    """Equal in value and in every gradient, to 1e-10 of the largest entry."""
-    found = [actual, *gradients(actual, wanted)]
+    """Compare values and all gradients, to 1e-10 of the largest entry."""
+    results = [actual, *gradients(actual, wanted)]
     truth = [expected, *gradients(expected, wanted)]
-    for one, other in zip(found, truth, strict=True):
+    for one, other in zip(results, truth, strict=True):
         scale = float(other.detach().abs().max()) if other.numel() else 0.0
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10 * max(scale, 1e-3))
 
 
 def randomise(module: nn.Module) -> nn.Module:
-    """The module in float64, every parameter drawn anew, so that no zero hides a mistake."""
+    """The module in float64 with random parameters, so that no zero hides an error."""
     module = module.double()
     generator = torch.Generator().manual_seed(11)
     for parameter in module.parameters():

@@ -1,4 +1,4 @@
-"""Covariance: kriging is the solution of its equations, and the covariance that is found the field's."""
+"""Kriging solves its equations, and the covariance of a field is estimated."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 import torch
 
 from stonet.data.geometry import Points
-from stonet.linear import kriging
+from stonet.graph.neighbours import nearest_nodes
 from stonet.linear.kriging import (
-    KRIGED,
+    KRIGING_NODES,
     NUGGETS,
     RANGES,
     Covariance,
     fit_covariance,
-    krige,
-    look_around,
+    kriging_weights,
     mean_spacing,
-    nearest_nodes,
+    neighbour_offsets,
 )
 
-TEXTURES = [(2.0, 0.01), (0.7, 0.3), (16.0, 1e-6)]  # range, nugget
+COVARIANCES = [Covariance(1.0, 2.0, 0.01), Covariance(1.0, 0.7, 0.3), Covariance(1.0, 16.0, 1e-6)]
+EVERY = pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: f"{c.range}-{c.nugget}")
 
 
 def scattered(count: int, seed: int = 0) -> Points:
@@ -35,101 +35,90 @@ def matern(h: np.ndarray) -> np.ndarray:
     return (1 + h) * np.exp(-h)
 
 
-def slow_krige(place: np.ndarray, usable: np.ndarray, range: float, nugget: float) -> np.ndarray:
+def reference_weights(place: np.ndarray, usable: np.ndarray, covariance: Covariance) -> np.ndarray:
     """[[C + nugget 1, 1], [1', 0]] [w, mu] = [c, 1] for a query at 0 and the usable nodes."""
-    used = np.flatnonzero(usable)[:KRIGED]
+    used, range = np.flatnonzero(usable)[:KRIGING_NODES], covariance.range
     size, weight = len(used), np.zeros(len(place))
     if not size:
         return weight
     x = place[used]
     system = np.zeros((size + 1, size + 1))
     apart = np.linalg.norm(x[:, None] - x, axis=2)
-    system[:size, :size] = matern(apart / range) + nugget * np.eye(size)
+    system[:size, :size] = matern(apart / range) + covariance.nugget * np.eye(size)
     system[size, :size] = system[:size, size] = 1.0
     right = np.append(matern(np.linalg.norm(x, axis=1) / range), 1.0)
     weight[used] = np.linalg.solve(system, right)[:size]
     return weight
 
 
-def seen(queries: Points, nodes: Points, count: int = 25) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offsets of the nearest nodes, and which are not the query itself."""
-    near = nearest_nodes(queries, nodes, count)
-    return look_around(queries, nodes, mean_spacing(nodes), near)
+def offsets(queries: Points, nodes: Points, count: int = 25) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets of the nearest nodes, and which differ from the query itself."""
+    _, near = nearest_nodes(queries, nodes, count)
+    return neighbour_offsets(queries, nodes, mean_spacing(nodes), near)
 
 
-@pytest.mark.parametrize(("range", "nugget"), TEXTURES)
+@EVERY
 @pytest.mark.parametrize("kind", [scattered, globe])
-def test_kriging_solves_its_equations(kind, range: float, nugget: float) -> None:
-    """Written out for every query, with the usable ones of its nearest nodes."""
+def test_kriging_solves_its_equations(kind, covariance: Covariance) -> None:
     nodes = kind(60)
-    offset, others = seen(nodes.take(np.arange(5)).joined(kind(5, seed=1)), nodes)
+    offset, others = offsets(nodes.take(np.arange(5)).joined(kind(5, seed=1)), nodes)
     usable = others & (torch.rand(3, *others.shape) < 0.7)
-    weight = krige(offset, usable, range, nugget)
+    weight = kriging_weights(offset, usable, covariance)
     for row, query in np.ndindex(3, 10):
-        wanted = slow_krige(offset[query].numpy(), usable[row, query].numpy(), range, nugget)
+        wanted = reference_weights(offset[query].numpy(), usable[row, query].numpy(), covariance)
         np.testing.assert_allclose(weight[row, query], wanted, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("range", "nugget"), TEXTURES)
-def test_weights_sum_to_one_and_are_zero_where_nothing_may_be_used(range, nugget) -> None:
-    offset, others = seen(scattered(9, seed=1), scattered(60))
+@EVERY
+def test_weights_sum_to_one_and_are_zero_for_unusable_nodes(covariance: Covariance) -> None:
+    offset, others = offsets(scattered(9, seed=1), scattered(60))
     usable = others & (torch.rand(3, *others.shape) < 0.7)
     usable[1, 4] = False
-    weight = krige(offset, usable, range, nugget)
+    weight = kriging_weights(offset, usable, covariance)
     total = torch.ones(3, 9).double()
-    total[1, 4] = 0.0  # nobody there
+    total[1, 4] = 0.0  # without any usable node
     torch.testing.assert_close(weight.sum(-1), total, rtol=0, atol=1e-9)
-    assert (weight[~usable] == 0).all() and ((weight != 0).sum(-1) <= KRIGED).all()
+    assert (weight[~usable] == 0).all() and ((weight != 0).sum(-1) <= KRIGING_NODES).all()
 
 
-def test_without_noise_a_node_keeps_its_value() -> None:
-    """Where x lies on a usable node, and as closely as the nugget is small."""
+def test_without_a_nugget_a_node_keeps_its_value() -> None:
+    """If x is a usable node; the error is proportional to the nugget."""
     nodes = scattered(12)
-    offset, _ = seen(nodes, nodes)
+    offset, _ = offsets(nodes, nodes)
     usable, itself = torch.ones(1, 12, 12, dtype=torch.bool), torch.eye(12)[:1].expand(12, 12)
     for nugget in (1e-3, 1e-6, 1e-9, 0.0):
-        error = (krige(offset, usable, 2.0, nugget)[0] - itself).abs().max()
-        assert error < 1e2 * nugget + 1e-12
+        weight = kriging_weights(offset, usable, Covariance(1.0, 2.0, nugget))[0]
+        assert (weight - itself).abs().max() < 1e2 * nugget + 1e-12
 
 
-@pytest.mark.parametrize(("range", "nugget"), TEXTURES)
-def test_missing_nodes_leave_as_if_they_had_never_been_there(range: float, nugget: float) -> None:
-    """However many of the nearest that are: the next ones take their places."""
+@EVERY
+def test_missing_nodes_are_replaced_by_the_next_nearest(covariance: Covariance) -> None:
     nodes, queries = scattered(60), scattered(8, seed=1)
-    known = np.random.default_rng(3).random(60) < 0.6
-    near = nearest_nodes(queries, nodes, 60)
-    offset, usable = look_around(queries, nodes, 0.1, near)
-    there = torch.from_numpy(known[near])
-    with_gaps = krige(offset, (usable & there)[None], range, nugget)[0]
-    offset, usable = look_around(
-        queries, nodes.take(np.flatnonzero(known)), 0.1, ranked(near, known)
+    present = np.random.default_rng(3).random(60) < 0.6
+    _, near = nearest_nodes(queries, nodes, 60)
+    offset, usable = neighbour_offsets(queries, nodes, 0.1, near)
+    observed = torch.from_numpy(present[near])
+    with_gaps = kriging_weights(offset, (usable & observed)[None], covariance)[0]
+    offset, usable = neighbour_offsets(
+        queries, nodes.take(np.flatnonzero(present)), 0.1, ranked(near, present)
     )
-    without = krige(offset, usable[None], range, nugget)[0]
-    torch.testing.assert_close(with_gaps[there].view(8, -1), without, rtol=0, atol=1e-7)
+    without = kriging_weights(offset, usable[None], covariance)[0]
+    torch.testing.assert_close(with_gaps[observed].view(8, -1), without, rtol=0, atol=1e-7)
 
 
-def ranked(near: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The known ones of the nearest nodes, counted among the known."""
-    return (np.cumsum(known) - 1)[near[known[near]].reshape(len(near), -1)]
+def ranked(near: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """The nearest nodes that are present, as positions among the present nodes."""
+    return (np.cumsum(present) - 1)[near[present[near]].reshape(len(near), -1)]
 
 
-def test_where_nodes_lie_is_told_in_spacings_and_which_are_the_query_itself() -> None:
+def test_offsets_are_in_spacings_and_exclude_the_query_itself() -> None:
     nodes = scattered(20)
     queries = nodes.take(np.array([3, 8])).joined(scattered(2, seed=1))
-    near = nearest_nodes(queries, nodes, 6)
-    offset, others = look_around(queries, nodes, 0.25, near)
+    _, near = nearest_nodes(queries, nodes, 6)
+    offset, others = neighbour_offsets(queries, nodes, 0.25, near)
     wanted = 4 * (nodes.coordinates[near] - queries.coordinates[:, None])
     np.testing.assert_allclose(offset, wanted, atol=1e-12)
     np.testing.assert_array_equal(others, near != np.array([3, 8, -1, -1])[:, None])
-
-
-@pytest.mark.parametrize("kind", [scattered, globe])
-@pytest.mark.parametrize("count", [1, 7, 99])
-def test_the_nearest_nodes_are_those_of_a_full_search(kind, count: int) -> None:
-    nodes, queries = kind(30), kind(5, seed=1)
-    distance = np.linalg.norm(queries.embedded[:, None] - nodes.embedded, axis=2)
-    wanted = np.argsort(distance, axis=1)[:, :count]
-    np.testing.assert_array_equal(nearest_nodes(queries, nodes, count), wanted)
 
 
 def test_the_mean_spacing_of_a_lattice_is_its_step() -> None:
@@ -144,7 +133,7 @@ NODES = scattered(150)
 def random_fields(
     nodes: Points, range: float, nugget: float, times: int = 30, seed: int = 0
 ) -> torch.Tensor:
-    """Gaussian fields (time, node, channel) with this covariance, a mean and a size of their own."""
+    """Gaussian fields (time, node, channel) with this covariance, mean 5 and deviation 3."""
     apart = np.linalg.norm(nodes.coordinates[:, None] - nodes.coordinates, axis=2)
     among = matern(apart / mean_spacing(nodes) / range)
     root = np.linalg.cholesky((1 - nugget) * among + max(nugget, 1e-9) * np.eye(len(nodes)))
@@ -152,79 +141,77 @@ def random_fields(
     return torch.from_numpy(5 + 3 * (root @ drawn).T).view(times, 2, -1).transpose(1, 2)
 
 
-def steps(found: float, true: float, among: tuple[float, ...]) -> int:
-    """How many entries of a list the found one is from the true one."""
-    return abs(among.index(found) - among.index(true))
+def steps(estimate: float, true: float, candidates: tuple[float, ...]) -> int:
+    """The number of candidates between the estimate and the true value."""
+    return abs(candidates.index(estimate) - candidates.index(true))
 
 
 @pytest.mark.parametrize("range", RANGES)
-def test_the_reach_of_a_field_is_found(range: float) -> None:
+def test_the_range_of_a_field_is_estimated(range: float) -> None:
     found = fit_covariance(random_fields(NODES, range, 0.0), None, NODES)
     assert steps(found.range, range, RANGES) <= 1
     assert found.nugget == NUGGETS[0] and found.spacing == mean_spacing(NODES)
 
 
 @pytest.mark.parametrize("nugget", NUGGETS)
-def test_the_noise_of_a_field_is_found(nugget: float) -> None:
+def test_the_nugget_of_a_field_is_estimated(nugget: float) -> None:
     found = fit_covariance(random_fields(NODES, 4.0, nugget), None, NODES)
     assert steps(found.nugget, nugget, NUGGETS) <= 1 and steps(found.range, 4.0, RANGES) <= 1
 
 
-def test_what_is_missing_has_no_influence_and_what_remains_suffices() -> None:
-    values, known = random_fields(NODES, 2.0, 0.03), torch.rand(30, 150, 2) < 0.8
-    known[:, 7] = False  # never seen
-    found = fit_covariance(values, known, NODES)
-    assert found == fit_covariance(torch.where(known, values, 1e30), known, NODES)
+def test_missing_values_and_the_mean_have_no_influence() -> None:
+    values, observed = random_fields(NODES, 2.0, 0.03), torch.rand(30, 150, 2) < 0.8
+    observed[:, 7] = False  # a node without any value
+    found = fit_covariance(values, observed, NODES)
+    assert found == fit_covariance(torch.where(observed, values, 1e30), observed, NODES)
     assert steps(found.range, 2.0, RANGES) <= 1 and steps(found.nugget, 0.03, NUGGETS) <= 1
-    assert found == fit_covariance(1e4 + values, known, NODES)  # nor has the level
+    assert found == fit_covariance(1e4 + values, observed, NODES)
     few, everything = values[:4], torch.ones(4, 150, 2, dtype=torch.bool)
     assert fit_covariance(few, everything, NODES) == fit_covariance(few, None, NODES)
 
 
-@pytest.mark.parametrize("asked", [5, 512])
-def test_the_texture_found_is_the_best_of_a_full_search(asked: int, monkeypatch) -> None:
-    """Each node, or some of them, told by all the others; which erred least on average."""
-    monkeypatch.setattr(kriging, "ASKED", asked)
+@pytest.mark.parametrize("max_nodes", [5, 512])
+def test_the_covariance_is_the_best_of_a_full_search(max_nodes: int) -> None:
+    """Each node, or some of them, predicted from all others; the least squared error."""
     nodes, values = scattered(9), np.random.default_rng(1).normal(size=(3, 9, 1)).cumsum(1)
-    chosen = np.arange(9) if asked > 9 else np.array([0, 2, 4, 6, 8])
-    place = nodes.coordinates / mean_spacing(nodes)
+    chosen = np.arange(9) if max_nodes > 9 else np.array([0, 2, 4, 6, 8])
+    spacing = mean_spacing(nodes)
+    place = nodes.coordinates / spacing
 
-    def error(range: float, nugget: float) -> float:
-        wrong = 0.0
+    def error(covariance: Covariance) -> float:
+        total = 0.0
         for node in chosen:
             others = np.delete(np.arange(9), node)
-            everyone = np.ones(8, bool)
-            weight = slow_krige(place[others] - place[node], everyone, range, nugget)
-            wrong += np.square(weight @ values[:, others, 0].T - values[:, node, 0]).sum()
-        return wrong
+            weight = reference_weights(place[others] - place[node], np.ones(8, bool), covariance)
+            total += np.square(weight @ values[:, others, 0].T - values[:, node, 0]).sum()
+        return total
 
-    best = min(((range, nugget) for range in RANGES for nugget in NUGGETS), key=lambda p: error(*p))
-    assert fit_covariance(torch.from_numpy(values), None, nodes)[1:] == best
+    best = min((Covariance(spacing, r, n) for r in RANGES for n in NUGGETS), key=error)
+    assert fit_covariance(torch.from_numpy(values), None, nodes, max_nodes) == best
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_of_fewer_than_three_nodes_there_is_no_texture_to_find(count: int) -> None:
+def test_fewer_than_three_nodes_have_the_default_covariance(count: int) -> None:
     nodes, values = scattered(count), torch.randn(20, count, 1).double()
     assert fit_covariance(values, None, nodes) == Covariance(mean_spacing(nodes))
 
 
-def test_stations_that_share_no_channel_tell_the_texture_all_the_same() -> None:
+def test_nodes_need_not_share_a_channel() -> None:
     values = random_fields(NODES, 4.0, 0.1)
-    known = torch.zeros(30, 150, 2, dtype=torch.bool)
-    known[:, ::2, 0] = known[:, 1::2, 1] = True
-    found = fit_covariance(values, known, NODES)
+    observed = torch.zeros(30, 150, 2, dtype=torch.bool)
+    observed[:, ::2, 0] = observed[:, 1::2, 1] = True
+    found = fit_covariance(values, observed, NODES)
     assert steps(found.range, 4.0, RANGES) <= 1 and steps(found.nugget, 0.1, NUGGETS) <= 1
 
 
-def test_where_nobody_has_an_observed_neighbour_there_is_no_texture_to_find() -> None:
-    known = torch.zeros(30, 150, 2, dtype=torch.bool)
-    known[:, 3] = True
-    assert fit_covariance(random_fields(NODES, 4.0, 0.1), known, NODES) == Covariance(
-        mean_spacing(NODES)
-    )
+def test_without_observed_neighbours_the_covariance_is_the_default() -> None:
+    observed = torch.zeros(30, 150, 2, dtype=torch.bool)
+    observed[:, 3] = True
+    found = fit_covariance(random_fields(NODES, 4.0, 0.1), observed, NODES)
+    assert found == Covariance(mean_spacing(NODES))
 
 
 @pytest.mark.parametrize("doubled", [1, 75, 150])
-def test_sensors_that_share_a_place_do_not_shrink_the_spacing(doubled: int) -> None:
+def test_nodes_that_coincide_do_not_reduce_the_spacing(doubled: int) -> None:
     twice = Points(np.concatenate([NODES.coordinates, NODES.coordinates[:doubled]]))
     assert mean_spacing(twice) == pytest.approx(mean_spacing(NODES), rel=1e-12)

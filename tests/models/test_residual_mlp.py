@@ -1,4 +1,4 @@
-"""The residuals: silent until taught, blind to a past that is none, alike in rows and in frames."""
+"""The point-wise residual network: its formula, its samples, and its part in the forecast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.contracts import ask, fitted_run, small_field, small_task, stirred, with_gaps
+from helpers.contracts import (
+    fitted_model,
+    forecast,
+    perturb,
+    small_field,
+    small_task,
+    with_gaps,
+)
 from helpers.references import randomise
 from torch.nn.functional import gelu
 
@@ -26,7 +33,7 @@ from stonet.models.residual_mlp import (
 )
 from stonet.models.stonet import STONetwork
 
-CLOCK = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
+TIMES = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
 F64 = torch.float64
 EVERY = np.arange(0, 60, 7)  # windows
 POINTS = np.array([3, 17, 20])
@@ -47,13 +54,13 @@ def alone(places: torch.Tensor | None = None) -> ResidualMLP:
     """One for six regressors, three features of the time, two channels and three statistics."""
     if places is None:
         places = torch.tensor([[0.0, 1.0], [0.0, 3.0], [0.5, 5.0]])
-    return ResidualMLP(6, 3, 5, CLOCK, 2, places, 3)
+    return ResidualMLP(6, 3, 5, TIMES, 2, places, 3)
 
 
-def experts_alone(kind: str, *settings: str) -> tuple[STONetwork, Windows]:
-    """A network whose operator says nothing and whose residuals say something; and windows."""
+def residual_only(kind: str, *settings: str) -> tuple[STONetwork, Windows]:
+    """A network whose operator is zero and whose residual network is not; and windows."""
     task = small_task(small_field(kind, channels=2), *settings)
-    model = stirred(fitted_run(task).model)
+    model = perturb(fitted_model(task).model)
     assert isinstance(model, STONetwork) and model.base is not None and model.residuals is not None
     with torch.no_grad():
         model.project.weight.zero_()
@@ -61,35 +68,35 @@ def experts_alone(kind: str, *settings: str) -> tuple[STONetwork, Windows]:
     return model, task.windows("train")
 
 
-def heard(windows: int = len(EVERY), points: int = len(POINTS)) -> Augmentation:
-    """Nobody is silent, nobody as_unseen."""
-    nobody = torch.zeros(windows, points, dtype=torch.bool)
-    return Augmentation(nobody, nobody)
+def unchanged(windows: int = len(EVERY), points: int = len(POINTS)) -> Augmentation:
+    """All points with history and their own site statistics."""
+    none = torch.zeros(windows, points, dtype=torch.bool)
+    return Augmentation(none, none)
 
 
-def hushed(windows: int = len(EVERY), points: int = 1) -> Augmentation:
-    """Everybody is silent, as those are that training knows."""
-    nobody = torch.zeros(windows, points, dtype=torch.bool)
-    return Augmentation(~nobody, nobody)
+def no_history(windows: int = len(EVERY), points: int = 1) -> Augmentation:
+    """All points without history but with their own site statistics."""
+    none = torch.zeros(windows, points, dtype=torch.bool)
+    return Augmentation(~none, none)
 
 
-def test_it_starts_with_nothing_to_say() -> None:
+def test_the_untrained_output_is_zero() -> None:
     assert torch.equal(alone().double()(features()), torch.zeros(7, 5, 4))
 
 
-def test_it_is_the_written_out_formula() -> None:
-    """h = gelu(W1 [z, base, time, here]); W3 (h + gelu(W2 h)), of which a share without a past.
+def test_the_output_equals_the_formula() -> None:
+    """h = gelu(W1 [z, base, time, here]); W3 (h + gelu(W2 h)), reduced without history.
 
-    Nothing at lead 0. Here: place and site, which count in standard deviations of the training
-    points, up to three.
+    Zero at lead 0. `here` is place and site in standard deviations of the training points,
+    clamped at three.
     """
     residual, seen = randomise(alone()).eval(), features()
     residual.middle.copy_(torch.tensor([0.1, 2.0]))
     residual.per_extent.copy_(torch.tensor([5.0, 0.25]))
     residual.far_share.fill_(0.3)
     assert seen.has_past.any() and not seen.has_past.all() and seen.site.abs().max() > 3
-    advice = residual(seen)
-    assert torch.equal(advice[:, 0], torch.zeros(7, 4))
+    output = residual(seen)
+    assert torch.equal(output[:, 0], torch.zeros(7, 4))
     for row in range(7):
         x, y = seen.place[row].tolist()
         here = [(x - 0.1) / 0.2, (y - 2.0) / 4.0, *seen.site[row].tolist()]
@@ -98,17 +105,16 @@ def test_it_is_the_written_out_formula() -> None:
         state = gelu(residual.first(torch.tensor(known, dtype=F64)))
         wanted = residual.out(state + gelu(residual.hidden(state))).view(4, 4)
         wanted = wanted * (1.0 if seen.has_past[row] else 0.3)
-        torch.testing.assert_close(advice[row, 1:], wanted)
+        torch.testing.assert_close(output[row, 1:], wanted)
 
 
-def test_places_are_measured_by_the_training_points() -> None:
+def test_positions_are_standardised_by_the_training_points() -> None:
     residual = alone()
     torch.testing.assert_close(residual.middle, torch.tensor([1 / 6, 3.0]))
     torch.testing.assert_close(residual.per_extent, torch.tensor([18**0.5, (3 / 8) ** 0.5]))
 
 
-def test_beside_a_line_of_points_it_is_as_on_the_line() -> None:
-    """What training never varied is not known: no advice is made of it, and no division by it."""
+def test_directions_without_variation_have_no_influence() -> None:
     line = torch.stack([torch.linspace(0, 1, 5), torch.ones(5)], dim=1)
     residual, seen = randomise(alone(line)).eval(), features()
     residual.per_extent.copy_(alone(line).per_extent)
@@ -119,13 +125,13 @@ def test_beside_a_line_of_points_it_is_as_on_the_line() -> None:
     assert torch.isfinite(alone(torch.ones(1, 2)).per_extent).all()
 
 
-def test_its_advice_adds_and_turns_the_base_down() -> None:
+def test_the_correction_adds_and_damps_the_base() -> None:
     base, add, share = torch.randn(3, 5, 2)
-    advice = torch.cat([add, share], dim=-1)
-    torch.testing.assert_close(base + corrected(base, advice), (1 - share) * base + add)
+    output = torch.cat([add, share], dim=-1)
+    torch.testing.assert_close(base + corrected(base, output), (1 - share) * base + add)
 
 
-def test_several_say_the_mean_of_what_each_says_and_only_a_school_may_change_them() -> None:
+def test_an_ensemble_is_the_mean_of_its_members_and_has_no_gradients() -> None:
     members = [randomise(alone()) for _ in range(3)]
     for number, member in enumerate(members):
         member.out.bias.data += number
@@ -134,73 +140,71 @@ def test_several_say_the_mean_of_what_each_says_and_only_a_school_may_change_the
     assert not any(p.requires_grad for p in residuals.parameters())
 
 
-def test_a_network_with_several_says_the_mean_of_those_with_one_of_them() -> None:
-    model, windows = experts_alone("sphere", "network.residual_members=3")
+def test_the_forecast_of_an_ensemble_is_the_mean_over_its_members() -> None:
+    model, windows = residual_only("sphere", "network.residual_members=3")
     batch, members = windows.inputs(EVERY), list(model.residuals.members)
-    together, alone = ask(model, batch, model.nodes), []
+    together, alone = forecast(model, batch, model.nodes), []
     for member in members:
         model.residuals = ResidualEnsemble([member])
-        alone.append(ask(model, batch, model.nodes))
+        alone.append(forecast(model, batch, model.nodes))
     torch.testing.assert_close(together, torch.stack(alone).mean(0), rtol=1e-5, atol=1e-5)
     assert all((one - together).abs().max() > 0.01 for one in alone)
 
 
-def test_each_of_several_starts_with_a_mind_of_its_own() -> None:
+def test_members_start_with_different_weights() -> None:
     task = small_task(small_field(), "network.residual_members=3")
-    first = [member.first.weight.tolist() for member in fitted_run(task).model.residuals.members]
+    first = [member.first.weight.tolist() for member in fitted_model(task).model.residuals.members]
     assert len(first) == 3 and first[0] != first[1] != first[2] != first[0]
 
 
 @KINDS
-def test_strange_points_look_as_their_neighbours_suggest_and_others_as_themselves(
-    kind: str,
-) -> None:
-    """Whether they are heard or not: a school shows all silent ones as as_unseen."""
-    model, windows = experts_alone(kind)
+def test_samples_as_unseen_have_interpolated_site_statistics(kind: str) -> None:
+    """With or without history; all other features are unchanged."""
+    model, windows = residual_only(kind)
     as_unseen = torch.rand(len(EVERY), len(POINTS)) < 0.5
     augmentation = Augmentation(torch.rand(len(EVERY), len(POINTS)) < 0.5, as_unseen)
-    rows = model.rows(windows, EVERY, model.nodes, POINTS, augmentation)
+    rows = model.point_samples(windows, EVERY, model.nodes, POINTS, augmentation)
     own, guess = model.climatology.known, model.climatology.expected(model.nodes)
     shown = rows.features.site.unflatten(0, as_unseen.shape)
     for window, point in np.ndindex(as_unseen.shape):
         wanted = (guess if as_unseen[window, point] else own)[POINTS[point]]
         torch.testing.assert_close(shown[window, point], wanted)
     assert (own - guess).abs().max() > 0.1
-    plain = model.rows(
+    plain = model.point_samples(
         windows, EVERY, model.nodes, POINTS, replace(augmentation, as_unseen=~as_unseen)
     )
-    for name in ("white", "has_past", "base", "time", "place"):  # nothing else is as_unseen
+    for name in ("white", "has_past", "base", "time", "place"):
         assert torch.equal(getattr(plain.features, name), getattr(rows.features, name))
 
 
 @KINDS
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_the_error_of_rows_is_that_of_the_forecast(kind: str, missing: float) -> None:
-    """Single points, with the nodes around them alone, or whole frames: the same supervision."""
-    model, windows = experts_alone(kind)
+def test_the_error_of_samples_is_that_of_the_forecast(kind: str, missing: float) -> None:
+    """Samples use the nodes around single points, the forecast complete frames."""
+    model, windows = residual_only(kind)
     if missing:
         field = windows.fields[0]
         mask = np.random.default_rng(0).random(field.values.shape) >= missing
-        mask[:, 17, 1] = False  # one of the points never observed one of its channels
+        mask[:, 17, 1] = False  # a point without values of one channel
         windows = replace(windows, fields=(replace(field, mask=mask),))
-    rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
+    rows = model.point_samples(windows, EVERY, model.nodes, POINTS, unchanged())
     truth, seen = windows.targets(EVERY)
     with torch.no_grad():
         found = rows.error(model.residuals)
-        forecast = ask(model, windows.inputs(EVERY), model.nodes)
-    wanted = masked_mae(forecast[:, :, POINTS], truth[:, :, POINTS], seen[:, :, POINTS])
+        result = forecast(model, windows.inputs(EVERY), model.nodes)
+    wanted = masked_mae(result[:, :, POINTS], truth[:, :, POINTS], seen[:, :, POINTS])
     torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=1e-5, atol=1e-5)
     by_row = rows.base.unflatten(0, (len(EVERY), -1)).transpose(1, 2)
-    assert (by_row - forecast[:, :, POINTS]).abs().max() > 0.05  # the residual had its say
+    assert (by_row - result[:, :, POINTS]).abs().max() > 0.05  # the residual network contributes
 
 
-def test_a_target_after_a_missing_frame_teaches_nothing() -> None:
-    """It is not as many steps ahead as its number says."""
-    model, windows = experts_alone("plane")
+def test_targets_after_a_missing_frame_are_masked() -> None:
+    """Their lead differs from their position."""
+    model, windows = residual_only("plane")
     past, step = windows.time_spec.past, windows.time_spec.step
     late = windows.times + step * (np.arange(len(windows.times)) >= past + 2)
     windows = replace(windows, times=late)
-    rows = model.rows(windows, np.arange(2), model.nodes, POINTS, heard(2))
+    rows = model.point_samples(windows, np.arange(2), model.nodes, POINTS, unchanged(2))
     seen = rows.mask.unflatten(0, (2, -1)).all(-1).all(1)  # window future
     future = windows.time_spec.horizon
     wanted = [[k < 2 for k in range(future)], [k < 1 for k in range(future)]]
@@ -209,29 +213,30 @@ def test_a_target_after_a_missing_frame_teaches_nothing() -> None:
 
 
 @KINDS
-def test_a_silent_point_of_a_row_is_one_whose_values_are_hidden(kind: str) -> None:
-    model, windows = experts_alone(kind)
+def test_a_sample_without_history_is_the_forecast_with_hidden_values(kind: str) -> None:
+    model, windows = residual_only(kind)
     batch, (truth, seen) = windows.inputs(EVERY), windows.targets(EVERY)
     observed = torch.ones_like(batch.frames, dtype=torch.bool)
     observed[:, 17] = False
     hidden = replace(batch, frames=batch.frames * observed, observed=observed)
-    rows = model.rows(windows, EVERY, model.nodes, np.array([17]), hushed())
+    rows = model.point_samples(windows, EVERY, model.nodes, np.array([17]), no_history())
     with torch.no_grad():
-        found, forecast = rows.error(model.residuals), ask(model, hidden, model.nodes)[:, :, 17]
-    wanted = masked_mae(forecast, truth[:, :, 17], seen[:, :, 17])
+        found, result = rows.error(model.residuals), forecast(model, hidden, model.nodes)[:, :, 17]
+    wanted = masked_mae(result, truth[:, :, 17], seen[:, :, 17])
     torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=1e-4, atol=1e-4)
 
 
 @KINDS
-def test_a_point_without_a_past_never_reads_its_own(kind: str) -> None:
-    model, windows = experts_alone(kind)
+def test_a_sample_without_history_does_not_use_it(kind: str) -> None:
+    model, windows = residual_only(kind)
     field, point = windows.fields[0], np.array([17])
     values = field.values.copy()
     values[:, 17] += np.random.default_rng(0).normal(size=values[:, 17].shape)
     other = replace(windows, fields=(replace(field, values=values),))
-    for augmentation, same in ((hushed(), True), (heard(points=1), False)):
+    for augmentation, same in ((no_history(), True), (unchanged(points=1), False)):
         one, two = (
-            model.rows(part, EVERY, model.nodes, point, augmentation) for part in (windows, other)
+            model.point_samples(part, EVERY, model.nodes, point, augmentation)
+            for part in (windows, other)
         )
         assert torch.equal(one.features.white, two.features.white) is same
         assert torch.equal(one.base, two.base) is same
@@ -239,11 +244,11 @@ def test_a_point_without_a_past_never_reads_its_own(kind: str) -> None:
         assert torch.equal(one.features.time, two.features.time)
 
 
-def test_rows_that_are_taken_and_put_are_the_rows() -> None:
-    model, windows = experts_alone("sphere")
-    rows = model.rows(windows, EVERY, model.nodes, POINTS, heard())
+def test_samples_can_be_taken_and_stored() -> None:
+    model, windows = residual_only("sphere")
+    rows = model.point_samples(windows, EVERY, model.nodes, POINTS, unchanged())
     order = torch.randperm(len(rows))
-    again = rows.room(len(rows))
+    again = rows.allocate(len(rows))
     for some in (order[:5], order[5:]):
         again.put(some, rows.part(some))
     pairs = [(vars(part) | vars(part.features)) for part in (rows, again)]
@@ -251,58 +256,59 @@ def test_rows_that_are_taken_and_put_are_the_rows() -> None:
         assert name == "features" or torch.equal(pairs[0][name], pairs[1][name]), name
 
 
-def test_between_leads_advice_is_interpolated_and_at_leads_exact() -> None:
-    model, windows = experts_alone("sphere")
-    base, time_spec, links = model.base, windows.time_spec, model.graphs(model.nodes).links
+def test_the_correction_is_interpolated_between_leads() -> None:
+    model, windows = residual_only("sphere")
+    base, time_spec, queries = model.base, windows.time_spec, model.graphs(model.nodes).queries
     past = np.arange(30, 30 + time_spec.past)[None]
     issue = windows.times[past[:, -1:]]
 
     def at(leads: list[float]) -> torch.Tensor:
-        asked = issue + np.rint(np.array(leads) * time_spec.step).astype(np.int64)
-        return make_batch(windows.at, windows.times, past, asked, time_spec, False)
+        future = issue + np.rint(np.array(leads) * time_spec.step).astype(np.int64)
+        return make_batch(windows.at, windows.times, past, future, time_spec, False)
 
     whole = at([0, *range(1, time_spec.horizon + 1)])
     with torch.no_grad():
-        look = base.regressors(whole, links.stencil)
-        here = links.decoder.position, links.site
+        regressors = base.regressors(whole, queries.stencil)
+        here = queries.decoder.position, queries.site
         seen = model._point_features(
-            look, base.at_trained_leads(look, whole), whole, links.stencil, *here
+            regressors, base.at_trained_leads(regressors, whole), whole, queries.stencil, *here
         )
-        advice = model.residuals(seen).transpose(1, 2)
-        plain = base.forecast(look, whole)
-        wanted = plain + base.scale(look, whole) * corrected(plain, advice)
-    answer = ask(model, whole, model.nodes)
-    torch.testing.assert_close(answer, wanted, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(answer[:, 0], plain[:, 0])  # nothing to correct at the issue time
+        output = model.residuals(seen).transpose(1, 2)
+        plain = base.forecast(regressors, whole)
+        wanted = plain + base.residual_scale(regressors, whole) * corrected(plain, output)
+    result = forecast(model, whole, model.nodes)
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result[:, 0], plain[:, 0])  # nothing to correct at the issue time
     for lead in range(1, time_spec.horizon):
-        around = ask(model, at([lead - 1e-3, lead, lead + 1e-3]), model.nodes)
+        around = forecast(model, at([lead - 1e-3, lead, lead + 1e-3]), model.nodes)
         torch.testing.assert_close(around, wanted[:, [lead] * 3], rtol=0, atol=0.02)
 
 
 @KINDS
-def test_it_can_turn_the_base_off(kind: str) -> None:
-    model, windows = experts_alone(kind)
+def test_the_correction_can_replace_the_base(kind: str) -> None:
+    model, windows = residual_only(kind)
     with torch.no_grad():
-        told = torch.tensor([0.25, -0.5, 1.0, 1.0])  # towards these values; all of the base
+        output = torch.tensor([0.25, -0.5, 1.0, 1.0])  # add these values, remove the base
         for member in model.residuals.members:
             member.out.weight.zero_()
-            member.out.bias.copy_(told.repeat(windows.time_spec.horizon))
-        model.base.spread.fill_(1.0)
-    forecast = ask(model, with_gaps(windows.inputs(EVERY), 0.2), model.nodes)
-    torch.testing.assert_close(forecast, told[:2].expand(forecast.shape), rtol=0, atol=1e-5)
+            member.out.bias.copy_(output.repeat(windows.time_spec.horizon))
+        model.base.rmse.fill_(1.0)
+    found = forecast(model, with_gaps(windows.inputs(EVERY), 0.2), model.nodes)
+    torch.testing.assert_close(found, output[:2].expand(found.shape), rtol=0, atol=1e-5)
 
 
-def test_it_knows_the_sun_only_where_there_is_one() -> None:
-    """Seven at_trained_leads of a horizon of three on the sphere; none on a plane, or unless wanted."""
+def test_the_solar_elevation_is_an_input_on_a_sphere_with_calendar() -> None:
+    """At seven steps for a horizon of three; none on a plane, or with network.sun=false."""
     for kind, wanted, settings in (
         ("sphere", True, ()),
         ("sphere", False, ("network.sun=false",)),
         ("plane", False, ()),
     ):
-        model, windows = experts_alone(kind, "data.horizon=3", *settings)
+        model, windows = residual_only(kind, "data.horizon=3", *settings)
         assert windows.time_spec.sunny is wanted
-        seen = model.rows(windows, EVERY, model.nodes, POINTS, heard()).features.time
+        seen = model.point_samples(windows, EVERY, model.nodes, POINTS, unchanged()).features.time
         assert seen.shape[1] == 2 * windows.time_spec.features + 7 * wanted
         if wanted:
-            sun = model.base.sun(windows.inputs(EVERY), model.graphs(model.nodes).links.stencil)
+            stencil = model.graphs(model.nodes).queries.stencil
+            sun = model.base.solar_elevation(windows.inputs(EVERY), stencil)
             torch.testing.assert_close(seen[:, -7:], sun[:, POINTS].flatten(0, 1))

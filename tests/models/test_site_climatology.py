@@ -1,4 +1,4 @@
-"""SiteClimatology: what was observed at a place, in standard deviations; elsewhere as those around it."""
+"""SiteClimatology: statistics of the training points, interpolated to other places."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.contracts import HOUR, START, fitted_run, small_field, small_points, small_task
+from helpers.contracts import HOUR, START, fitted_model, small_field, small_points, small_task
 
 from stonet.data.field import Field
 from stonet.data.geometry import Points
@@ -21,7 +21,7 @@ from stonet.training.run_folder import pack, unpack
 DAILY = TimeSpec(step=HOUR, past=2, horizon=1, calendar=True)
 PLAIN = replace(DAILY, calendar=False)
 DAYS, NODES = 10, 12
-FRAMES = 24 * DAYS + 2  # so that the windows' newest inputs make up whole days
+FRAMES = 24 * DAYS + 2  # so that the windows' newest inputs make up expected days
 KINDS = pytest.mark.parametrize("kind", ["plane", "sphere"])
 
 
@@ -62,10 +62,10 @@ def standardised(statistics: np.ndarray) -> np.ndarray:
     return (statistics - statistics.mean(0)) / statistics.std(0)
 
 
-# Of training points
+# Training points.
 
 
-def test_of_a_daily_course_they_are_its_mean_spread_and_waves() -> None:
+def test_the_statistics_are_mean_deviation_and_daily_harmonics() -> None:
     """u = m + a cos(turn + p) + b cos(2 turn + q): m, sqrt((a^2 + b^2) / 2), a cos p, -a sin p, ...
 
     Two channels, statistic by statistic.
@@ -79,71 +79,69 @@ def test_of_a_daily_course_they_are_its_mean_spread_and_waves() -> None:
     close(found, standardised(wanted.reshape(NODES, -1)))
 
 
-def test_they_are_means_over_what_was_observed() -> None:
-    """Frame by frame and node by node; whatever stands where nothing was."""
-    values, seen = noise(90, NODES, 2), np.random.default_rng(2).random((90, NODES, 2)) < 0.6
+def test_missing_values_have_no_influence() -> None:
+    values, observed = noise(90, NODES, 2), np.random.default_rng(2).random((90, NODES, 2)) < 0.6
     turn = 2 * np.pi * ((START // HOUR + np.arange(90)) % 24) / 24
     waves = [wave(k * turn) for k in (1, 2) for wave in (np.cos, np.sin)]
     wanted = np.empty((NODES, 6, 2))
     for node, channel in np.ndindex(NODES, 2):
-        frames = [t for t in range(1, 89) if seen[t, node, channel]]  # a window's newest input
+        frames = [t for t in range(1, 89) if observed[t, node, channel]]  # a window's newest input
         one = values[frames, node, channel]
         daily = [2 * np.mean((one - one.mean()) * wave[frames]) for wave in waves]
         wanted[node, :, channel] = [one.mean(), one.std(), *daily]
-    found = fitted(windows(values, observed=seen)).known
+    found = fitted(windows(values, observed=observed)).known
     close(found, standardised(wanted.reshape(NODES, -1)))
-    wild = windows(np.where(seen, values, 1e30), observed=seen)
-    assert torch.equal(fitted(wild).known, found)
+    changed = windows(np.where(observed, values, 1e30), observed=observed)
+    assert torch.equal(fitted(changed).known, found)
 
 
-def test_who_was_hardly_ever_observed_looks_as_those_around_expect() -> None:
-    """And tells nobody anything: the others are as if it were not there."""
-    values, seen = noise(200, NODES, 2), np.ones((200, NODES, 2), bool)
-    seen[:, 3], seen[5:, 7, 1] = False, False  # one never, of one a channel in five frames
-    found = fitted(windows(np.where(seen, values, 1e6), observed=seen))
+def test_points_with_few_values_are_interpolated() -> None:
+    """And have no influence on others."""
+    values, observed = noise(200, NODES, 2), np.ones((200, NODES, 2), bool)
+    observed[:, 3], observed[5:, 7, 1] = False, False  # never, and one channel in five frames only
+    found = fitted(windows(np.where(observed, values, 1e6), observed=observed))
     others = np.delete(np.arange(NODES), 3)
     points = small_points("plane", NODES).take(others)
-    alone = fitted(windows(values[:, others], points, observed=seen[:, others]))
+    alone = fitted(windows(values[:, others], points, observed=observed[:, others]))
     close(found.known[others, ::2], alone.known[:, ::2], 1e-5)
     close(found.known[3], found.expected(found.nodes.take(np.array([3])))[0], 1e-5)
-    wild = fitted(windows(np.where(seen, values, -1e3), observed=seen))
-    assert torch.equal(wild.known, found.known)
+    changed = fitted(windows(np.where(observed, values, -1e3), observed=observed))
+    assert torch.equal(changed.known, found.known)
     assert found.own.tolist() == [[n != 3, n not in (3, 7)] for n in range(NODES)]
     assert float(found.known.abs().max()) < 5
-    nobody = fitted(windows(values, observed=np.zeros_like(seen)))
-    assert not nobody.known.any() and not nobody.own.any()
+    none = fitted(windows(values, observed=np.zeros_like(observed)))
+    assert not none.known.any() and not none.own.any()
 
 
-def test_without_hours_there_is_no_daily_course() -> None:
+def test_without_hours_there_are_no_harmonics() -> None:
     values = noise(60, NODES, 2)
     used = values[1:59]
     wanted = np.stack([used.mean(0), used.std(0)], axis=1).reshape(NODES, -1)
     close(fitted(windows(values, time_spec=PLAIN)).known, standardised(wanted))
 
 
-def test_how_many_values_are_looked_at_together_makes_no_difference(monkeypatch) -> None:
+def test_chunks_change_nothing(monkeypatch) -> None:
     made = windows(noise(90, NODES, 2))
-    whole, elsewhere = fitted(made), small_points("plane", 7, seed=4)
-    asked = whole.at(elsewhere)
+    expected, elsewhere = fitted(made), small_points("plane", 7, seed=4)
+    queries = expected.at(elsewhere)
     monkeypatch.setattr(site_climatology, "AT_ONCE", 40)
     monkeypatch.setattr(site_climatology, "ASKED", 3)
-    close(fitted(made).known, whole.known, 1e-6)
-    close(whole.at(elsewhere), asked, 1e-6)
+    close(fitted(made).known, expected.known, 1e-6)
+    close(expected.at(elsewhere), queries, 1e-6)
 
 
-def test_some_of_the_frames_tell_enough(monkeypatch) -> None:
-    """Drawn at random, so that no hour of the day is missed."""
+def test_a_random_sample_of_frames_suffices(monkeypatch) -> None:
     level, turn = noise(NODES, 1), 2 * np.pi * np.arange(24 * 200 + 2)[:, None, None] / 24
     values = level + np.cos(turn) * noise(NODES, 1, seed=2) + 0.1 * noise(len(turn), NODES, 1)
     every = fitted(windows(values))
     monkeypatch.setattr(site_climatology, "FRAMES", 800)
     some = fitted(windows(values))
     assert not torch.equal(some.known, every.known)
-    close(some.known[:, [0, 2]], every.known[:, [0, 2]], 0.05)  # the level, and the day's wave
+    close(some.known[:, [0, 2]], every.known[:, [0, 2]], 0.05)  # mean and first harmonic
 
 
 @pytest.mark.parametrize("value", [0.0, 7.5])
-def test_a_field_that_does_not_vary_tells_nothing(value: float) -> None:
+def test_a_constant_field_has_zero_statistics(value: float) -> None:
     climatology = fitted(windows(np.full((60, NODES, 1), value)))
     assert not climatology.known.any()
     assert not climatology.at(small_points("plane", 5, seed=3)).any()
@@ -158,13 +156,12 @@ def test_the_order_of_the_points_does_not_matter(kind: str) -> None:
         fitted(windows(values[:, order], points.take(order))),
     )
     close(two.known, one.known[order], 1e-5)
-    asked = small_points(kind, 9, seed=8)
-    close(two.at(asked), one.at(asked), 1e-5)
+    queries = small_points(kind, 9, seed=8)
+    close(two.at(queries), one.at(queries), 1e-5)
     close(two.expected(points), one.expected(points), 1e-5)
 
 
-def test_points_that_share_a_place_share_their_portrait() -> None:
-    """It is the mean of what each would have; whoever is asked there, alone or with others."""
+def test_points_that_coincide_share_the_mean_of_their_statistics() -> None:
     values, points = noise(60, NODES, 1), small_points("plane", NODES)
     shared = points.coordinates.copy()
     shared[[4, 9]] = shared[2]
@@ -173,11 +170,11 @@ def test_points_that_share_a_place_share_their_portrait() -> None:
     climatology = fitted(windows(values, Points(shared), PLAIN))
     close(climatology.known, standardised(statistics))
     for chosen in ([2], [4], [9], [4, 9], list(range(NODES))):
-        asked = Points(shared).take(np.array(chosen))
-        assert torch.equal(climatology.at(asked), climatology.known[chosen])
+        queries = Points(shared).take(np.array(chosen))
+        assert torch.equal(climatology.at(queries), climatology.known[chosen])
 
 
-# Elsewhere
+# Other places.
 
 
 @pytest.fixture(scope="module", params=["plane", "sphere"])
@@ -185,7 +182,7 @@ def climatology(request) -> SiteClimatology:
     return fitted(windows(noise(60, 40, 2), small_points(request.param, 40)))
 
 
-def test_a_training_point_that_is_asked_has_its_own_and_other_places_the_expected_one(
+def test_training_points_have_their_statistics_and_other_places_interpolated_ones(
     climatology: SiteClimatology,
 ) -> None:
     """Together or one by one, in any order."""
@@ -199,17 +196,17 @@ def test_a_training_point_that_is_asked_has_its_own_and_other_places_the_expecte
     assert torch.equal(climatology.at(climatology.nodes), climatology.known)
 
 
-def test_what_is_expected_at_a_point_is_never_read_there(climatology: SiteClimatology) -> None:
+def test_interpolation_at_a_training_point_does_not_use_it(climatology: SiteClimatology) -> None:
     before = climatology.expected(climatology.nodes)
     for node in (0, 17, 39):
         changed = fresh(climatology)
         changed.known[node] += 100
         after = changed.expected(climatology.nodes)
         assert torch.equal(after[node], before[node])
-        assert (after != before).any(1).sum() > 3  # its neighbours do read it
+        assert (after != before).any(1).sum() > 3  # its neighbours use it
 
 
-def test_what_is_expected_where_several_points_are_is_read_at_none_of_them() -> None:
+def test_interpolation_at_coincident_points_uses_none_of_them() -> None:
     twice = small_points("plane", 20)
     twice = Points(np.concatenate([twice.coordinates, twice.coordinates[:2]]))
     climatology = fitted(windows(noise(60, 22, 1), twice))
@@ -219,7 +216,7 @@ def test_what_is_expected_where_several_points_are_is_read_at_none_of_them() -> 
     assert torch.equal(after[[0, 20]], before[[0, 20]]) and not torch.equal(after, before)
 
 
-def test_what_all_have_in_common_is_expected_everywhere(climatology: SiteClimatology) -> None:
+def test_constants_are_interpolated_exactly(climatology: SiteClimatology) -> None:
     alike = fresh(climatology)
     alike.known.fill_(3.0)
     places = climatology.nodes.joined(small_points(climatology.nodes.kind, 9, seed=5))
@@ -227,8 +224,7 @@ def test_what_all_have_in_common_is_expected_everywhere(climatology: SiteClimato
 
 
 @KINDS
-def test_a_trait_that_is_linear_in_place_is_expected_where_it_would_be(kind: str) -> None:
-    """In standard deviations over the training points; without the point itself, too."""
+def test_linear_fields_are_interpolated(kind: str) -> None:
     points, inside = small_points(kind, 200), small_points(kind, 300, seed=5)
     low, high = (np.quantile(points.coordinates, share, axis=0) for share in (0.1, 0.9))
     kept = ((inside.coordinates > low) & (inside.coordinates < high)).all(1)
@@ -247,15 +243,15 @@ def test_a_trait_that_is_linear_in_place_is_expected_where_it_would_be(kind: str
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_of_one_or_two_points_all_else_is_expected(nodes: int) -> None:
-    """Nobody stands around the only one: nothing is expected there."""
+def test_one_or_two_points_suffice(nodes: int) -> None:
+    """A single point has no neighbours: zero is expected there."""
     climatology = fitted(windows(noise(60, nodes, 1), small_points("plane", nodes)))
     expected = climatology.expected(climatology.nodes)
     close(expected, climatology.known.flip(0) if nodes == 2 else torch.zeros_like(expected), 1e-6)
     assert climatology.at(Points(np.array([[5.0, 5.0]]))).isfinite().all()
 
 
-def test_strangers_are_shown_as_expected_and_others_as_they_are(
+def test_samples_as_unseen_are_interpolated(
     climatology: SiteClimatology,
 ) -> None:
     some = climatology.nodes.take(np.array([3, 30, 11]))
@@ -270,11 +266,11 @@ def test_strangers_are_shown_as_expected_and_others_as_they_are(
         assert torch.equal(shown[window, point], wanted)
 
 
-# In a model
+# In a model.
 
 
 def fresh(climatology: SiteClimatology) -> SiteClimatology:
-    """The same by way of a file."""
+    """A copy by way of a file."""
     saved, _ = unpack(pack(climatology.state_dict(), {}), "climatology")
     copy = SiteClimatology(
         climatology.time_spec, climatology.known.shape[1] // 6, climatology.nodes
@@ -283,31 +279,31 @@ def fresh(climatology: SiteClimatology) -> SiteClimatology:
     return copy
 
 
-def test_saved_portraits_are_the_same_portraits(climatology: SiteClimatology) -> None:
-    asked = climatology.nodes.joined(small_points(climatology.nodes.kind, 9, seed=5))
-    assert torch.equal(fresh(climatology).at(asked), climatology.at(asked))
+def test_saved_statistics_are_unchanged(climatology: SiteClimatology) -> None:
+    queries = climatology.nodes.joined(small_points(climatology.nodes.kind, 9, seed=5))
+    assert torch.equal(fresh(climatology).at(queries), climatology.at(queries))
     assert fresh(climatology).covariance.tolist() == climatology.covariance.tolist()
     assert not list(climatology.parameters())
 
 
 @KINDS
-def test_a_model_knows_them_at_its_nodes_and_expects_them_elsewhere(kind: str) -> None:
-    """Whichever points are observed: they are of the training part, and so of its points."""
-    run = fitted_run(small_task(small_field(kind)))
-    climatology, other = run.model.climatology, small_points(kind, 6, seed=9)
+def test_a_model_interpolates_from_its_training_points(kind: str) -> None:
+    """Whichever points are the nodes."""
+    trained = fitted_model(small_task(small_field(kind)))
+    climatology, other = trained.model.climatology, small_points(kind, 6, seed=9)
     assert climatology.known.std(0, correction=0)[0] == pytest.approx(1, abs=1e-4)
-    for nodes in (run.nodes, other, run.nodes.take(np.arange(5))):
-        assert torch.equal(run.model.graphs(nodes, run.nodes).links.site, climatology.known)
-        asked = run.model.graphs(nodes, other).links.site
-        close(asked, climatology.expected(other), 1e-6)
+    for nodes in (trained.nodes, other, trained.nodes.take(np.arange(5))):
+        site = trained.model.graphs(nodes, trained.nodes).queries.site
+        assert torch.equal(site, climatology.known)
+        elsewhere = trained.model.graphs(nodes, other).queries.site
+        close(elsewhere, climatology.expected(other), 1e-6)
 
 
-def test_they_are_made_of_the_training_part_alone() -> None:
-    """Other values after it change nothing."""
+def test_only_the_training_part_is_used() -> None:
     field = small_field("sphere")
     task = small_task(field)
     values = field.values.copy()
     values[len(task.parts["train"][0].times) :] *= 3
     other = small_task(replace(field, values=values))
-    one, two = (fitted_run(part).model.climatology for part in (task, other))
+    one, two = (fitted_model(part).model.climatology for part in (task, other))
     assert torch.equal(one.known, two.known) and torch.equal(one.covariance, two.covariance)

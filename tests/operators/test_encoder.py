@@ -1,4 +1,4 @@
-"""The encoder against its formulas, node by node, frame by frame, level by level."""
+"""The encoder against the formulas of the paper, by node, frame and level."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def example(points: Points, features: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("levels", [1, 2, 3])
 @pytest.mark.parametrize("linear_path", [False, True])
 @pytest.mark.parametrize("sharp", [False, True])
-def test_is_the_written_out_formula(levels, linear_path, sharp):
+def test_equals_the_formula_of_the_paper(levels, linear_path, sharp):
     points = scattered()
     module = make(levels, linear_path=linear_path, sharp=sharp)
     values, *rest = example(points)
@@ -57,7 +57,7 @@ def test_is_the_written_out_formula(levels, linear_path, sharp):
 
 
 @pytest.mark.parametrize("settings", [{"layers": 2}, {"kernel": "diag"}, {"features": 0}])
-def test_variants_are_the_written_out_formula(settings):
+def test_variants_equal_the_formula_of_the_paper(settings):
     points, features = scattered(), settings.get("features", 2)
     module = make(**settings)
     values, *rest = example(points, features)
@@ -66,7 +66,7 @@ def test_variants_are_the_written_out_formula(settings):
     assert_same(module(values, *rest, None, graph), expected, [values, *module.parameters()])
 
 
-def test_time_embedding_is_sines_and_cosines_of_learned_frequencies():
+def test_the_time_embedding_is_sines_and_cosines_of_learned_frequencies():
     embedding = randomise(TimeEmbedding(2, 3))
     time = torch.rand(5, 2, dtype=torch.float64)
     w = embedding.frequencies.detach()
@@ -78,7 +78,7 @@ def test_time_embedding_is_sines_and_cosines_of_learned_frequencies():
     assert learned.abs().min() > 0
 
 
-def test_frequencies_start_as_whole_turns_of_each_feature():
+def test_frequencies_start_as_whole_periods_of_each_feature():
     embedding = TimeEmbedding(2, 6)
     turns = embedding.frequencies.detach() / (2 * math.pi)
     assert turns.tolist() == [[1, 0, 2, 0, 3, 0], [0, 1, 0, 2, 0, 3]]
@@ -99,8 +99,8 @@ def test_relabelling_the_nodes_relabels_the_encoding():
 
 
 @pytest.mark.parametrize("features", [0, 2])
-def test_each_frame_is_encoded_by_itself(features):
-    """So a frame that windows share may be encoded once: a repeated frame is a repeated result."""
+def test_frames_do_not_influence_each_other(features):
+    """A frame that several windows share can be encoded once."""
     points = scattered()
     module = make(features=features)
     values, time, position = example(points, features)
@@ -124,13 +124,13 @@ def test_time_acts_through_the_parametric_function():
     time.requires_grad_()
     result = module(values, time, position, None, graph)
     assert gradients(result, [time])[0].abs().min() > 1e-6
-    with torch.no_grad():  # a parametric function that does not look at time
+    with torch.no_grad():  # a parametric function without time
         module.parametric[0].weight[:, 2:] = 0
     still = [module(values, t, position, None, graph) for t in (time, time + 0.3)]
     assert torch.equal(*still)
 
 
-def test_missing_nodes_send_nothing():
+def test_missing_nodes_have_no_influence_on_others():
     points = scattered()
     module = make(layers=2)
     values, time, position = example(points)
@@ -162,7 +162,7 @@ def test_one_set_of_parameters_serves_any_number_of_points():
         assert torch.isfinite(encoded).all() and encoded.shape == values.shape
 
 
-def test_with_a_linear_path_it_starts_near_its_input():
+def test_with_a_linear_path_the_untrained_encoding_is_near_its_input():
     points = scattered(60)
     graph = connect(points, 3, True)
     module = MultipoleEncoder(2, 0, 3, ModelConfig()).double()

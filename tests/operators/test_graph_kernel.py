@@ -1,4 +1,4 @@
-"""The graph kernel integral against the written-out double loop, and what it must never hold."""
+"""The graph kernel integral: equal to the double loop over edges, and small in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 from stonet.data.geometry import Points
 from stonet.graph import neighbours as neighbours_module
 from stonet.graph.neighbours import Neighbours, within_radius
-from stonet.operators import graph_kernel as kernel_module
 from stonet.operators.graph_kernel import GraphKernel
 
 CPU, F32 = torch.device("cpu"), torch.float32
@@ -41,19 +40,18 @@ def operator(kind: str, latent: int = 3, hidden: int = 4, edge: int = 5) -> Grap
 
 
 @pytest.fixture
-def small_pieces(monkeypatch):
-    """Several blocks, and several pieces of each."""
+def small_blocks(monkeypatch):
+    """Several blocks of neighbours."""
     monkeypatch.setattr(neighbours_module, "BLOCK", 4)
-    monkeypatch.setattr(kernel_module, "WORKSPACE", 100)
 
 
 @KINDS
 @pytest.mark.parametrize("kernels", [1, 3], ids=["shared", "per-frame"])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("workspace", [60, 100, 2**20])
-def test_is_the_double_loop_in_value_and_gradient(kind, kernels, missing, workspace, monkeypatch):
-    monkeypatch.setattr(neighbours_module, "BLOCK", 4)
-    monkeypatch.setattr(kernel_module, "WORKSPACE", workspace)
+def test_equals_the_double_loop_in_value_and_gradient(
+    kind, kernels, missing, workspace, small_blocks
+):
     *tensors, neighbours = example(kernels)
     assert len(neighbours.blocks) == 3
     present = None
@@ -61,6 +59,7 @@ def test_is_the_double_loop_in_value_and_gradient(kind, kernels, missing, worksp
         present = torch.rand(3, 11) < 0.6
         present[1, [j for j, _ in balls(neighbours)[0]]] = False  # a ball without any value
     module = operator(kind)
+    module.workspace = workspace
     wanted = [*tensors, *module.parameters()]
     actual = module(*tensors, neighbours, present)
     assert_same(actual, graph_kernel(module, *tensors, neighbours, present), wanted)
@@ -68,15 +67,16 @@ def test_is_the_double_loop_in_value_and_gradient(kind, kernels, missing, worksp
 
 @KINDS
 @pytest.mark.parametrize("sizes", [{"latent": 1}, {"frames": 1}, {"targets": 1}, {"sources": 1}])
-def test_sizes_of_one_are_nothing_special(kind, sizes, small_pieces):
+def test_sizes_of_one_are_handled(kind, sizes, small_blocks):
     *tensors, neighbours = example(1, **sizes)
     module = operator(kind, sizes.get("latent", 3))
+    module.workspace = 100
     expected = graph_kernel(module, *tensors, neighbours)
     assert_same(module(*tensors, neighbours), expected, [*tensors, *module.parameters()])
 
 
 @KINDS
-def test_a_kernel_that_sees_no_edges_ignores_their_features(kind):
+def test_a_kernel_without_edge_inputs_ignores_edge_features(kind):
     *tensors, neighbours = example(1)
     module = operator(kind, edge=0)
     expected = graph_kernel(module, *tensors, neighbours)
@@ -85,7 +85,7 @@ def test_a_kernel_that_sees_no_edges_ignores_their_features(kind):
 
 
 @KINDS
-def test_a_missing_neighbour_is_one_that_was_removed(kind):
+def test_a_missing_neighbour_has_the_effect_of_a_removed_one(kind):
     values, target, source, neighbours = example(1)
     kept = np.flatnonzero(np.arange(11) % 3 != 0)
     gone = torch.ones(3, 11, dtype=torch.bool)
@@ -95,13 +95,13 @@ def test_a_missing_neighbour_is_one_that_was_removed(kind):
     fewer = connect(scattered(9), scattered(11, 1).take(kept))
     removed = module(values[:, kept], target, source[:, kept], fewer)
     certain = torch.tensor([any(j % 3 for j, _ in ball) for ball in balls(neighbours)])
-    assert certain.sum() >= 7  # the others fell back to the nearest node that is left
+    assert certain.sum() >= 7  # the others use their nearest remaining node
     torch.testing.assert_close(masked[:, certain], removed[:, certain], rtol=1e-12, atol=1e-12)
 
 
 @KINDS
 @pytest.mark.parametrize("absurd", [1e30, float("inf"), float("nan")])
-def test_a_masked_value_changes_nothing(kind, absurd):
+def test_a_masked_value_has_no_influence(kind, absurd):
     values, target, source, neighbours = example(3)
     present = torch.rand(3, 11) < 0.5
     module = operator(kind)
@@ -127,8 +127,8 @@ def test_is_linear_in_the_values(kind):
 
 
 @KINDS
-def test_training_after_inference_and_in_another_precision_is_unchanged(kind):
-    """Temporaries are kept from call to call: nothing of an earlier one may be left in them."""
+def test_gradients_do_not_depend_on_earlier_calls(kind):
+    """Temporary arrays are reused: inference or another precision in between leaves no trace."""
     *tensors, neighbours = example(3)
     module = operator(kind)
     before = torch.autograd.grad(module(*tensors, neighbours).square().sum(), tensors)
@@ -140,7 +140,7 @@ def test_training_after_inference_and_in_another_precision_is_unchanged(kind):
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_diag_is_full_with_diagonal_matrices():
+def test_a_diagonal_kernel_is_a_full_kernel_with_diagonal_matrices():
     *tensors, neighbours = example(3)
     diag, full = operator("diag"), operator("full")
     full.load_state_dict(diag.state_dict() | {k: full.state_dict()[k] for k in ("weight", "bias")})
@@ -152,7 +152,7 @@ def test_diag_is_full_with_diagonal_matrices():
 
 
 class Largest(TorchDispatchMode):
-    """Watches how many elements the largest tensor has that any operation makes."""
+    """Records the number of elements of the largest tensor that any operation creates."""
 
     elements = 0
 
@@ -165,7 +165,7 @@ class Largest(TorchDispatchMode):
 
 @KINDS
 @pytest.mark.parametrize("kernels", [1, 4], ids=["shared", "per-frame"])
-def test_never_holds_a_matrix_per_edge(kind, kernels):
+def test_no_matrix_per_edge_is_stored(kind, kernels):
     latent, frames = 16, 4
     points = scattered(300)
     neighbours = within_radius(points, points, 0.16)
@@ -181,14 +181,14 @@ def test_never_holds_a_matrix_per_edge(kind, kernels):
     assert largest.elements <= max(padded * frames * latent, outer)
 
 
-def test_watching_for_large_tensors_sees_them():
+def test_the_largest_tensor_is_recorded():
     with Largest() as largest:
         (torch.zeros(20, 1) * torch.zeros(1, 30)).sum()
     assert largest.elements == 600
 
 
-def test_is_an_edge_conditioned_convolution():
-    """One level with the root weight is PyG's NNConv."""
+def test_equals_the_edge_conditioned_convolution_of_pyg():
+    """On one level, with the weight of the node itself, it is NNConv."""
     NNConv = pytest.importorskip("torch_geometric.nn").NNConv
     d, hidden, points = 3, 4, scattered(12)
     module = operator("full", d, hidden)
@@ -220,8 +220,8 @@ def test_is_an_edge_conditioned_convolution():
 
 
 @torch.no_grad()
-def test_refined_points_converge_to_the_integral():
-    """On random points of a disc, the mean tends to the integral over the ball, as 1/sqrt(N)."""
+def test_the_mean_converges_to_the_integral_with_more_points():
+    """On random points of a disc the error decreases as 1/sqrt(N)."""
     radius, seen = 0.5, torch.zeros(1, 1, 2, dtype=torch.float64)
     module = operator("diag", latent=1)
     centre = Points(np.zeros((1, 2)))
@@ -235,7 +235,7 @@ def test_refined_points_converge_to_the_integral():
         there = seen.expand(1, len(place), 2)
         return float(module(values, seen, there, around)[0, 0, 0])
 
-    # the integral itself: Gauss-Legendre in r^2 and the trapezium rule in the angle are both exact
+    # the exact integral, by Gauss-Legendre in r^2 and the trapezium rule in the angle
     nodes, weights = np.polynomial.legendre.leggauss(24)
     r, angle = radius * np.sqrt((nodes + 1) / 2), 2 * np.pi * np.arange(48) / 48
     ring = np.stack([np.outer(r, np.cos(angle)), np.outer(r, np.sin(angle))], axis=-1)

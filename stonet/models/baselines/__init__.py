@@ -1,5 +1,5 @@
 """The eight published models that STONet is compared with, and the reference forecasts.
 
-Comes in: a batch. Goes out: a forecast. Each file is one model and names its paper; `base.py` holds
-what they share.
+Comes in: a batch. Goes out: a forecast. Each file is one model; its docstring names the paper under
+References and each difference under Deviations. `base.py` has what the published models share.
 """

@@ -1,21 +1,26 @@
 r"""ASTGCN: "Attention Based Spatial-Temporal Graph Convolutional Networks for Traffic Flow ...".
 
-S. Guo, Y. Lin, N. Feng, C. Song, H. Wan, 2019. Blocks as in MSTGCN, in which a sample says itself
-which steps and which nodes matter:
+Blocks as in MSTGCN with attention over steps and over nodes, which depends on the sample:
 
     E = softmax(V_e sig((X' U_1) U_2 (U_3 X) + b_e)),   X^ = X E                     over steps
     S = softmax(V_s sig((X^ W_1) W_2 (W_3 X^)' + b_s))                               over nodes
     g_t = ReLU(sum_{k<K} (T_k(L~) . S) x_t Theta_k + b)
 
-where . is element by element, and each softmax sums to 1 over what is then summed up.
+where . is the element-wise product, and each softmax sums to 1 over the index that is then summed.
 
-Deviations: those of MSTGCN; one block of 64 features (the paper: two). As in the authors' code, the
-steps' attention acts through S only. S is taken times N, so that attention which prefers no node is
-MSTGCN; otherwise g begins 1/N times too small, and little is learned through it.
+V_s and b_s have N² entries each, and S is N x N for every sample: V_s sig(...) alone costs N³
+multiplications per sample, 0.13 billion for 512 nodes and 8.6 billion for 2048. T_k . S is as
+sparse as T_k, but a dense product is no slower than one over edges.
 
-V_s and b_s have N² entries each and S is N x N for every sample: V_s sig(...) alone costs N³
-multiplications for a sample, 0.13 billion for 512 nodes and 8.6 billion for 2048. T_k . S is as
-sparse as T_k, but a product with dense matrices is no slower than one edge by edge.
+References:
+    S. Guo, Y. Lin, N. Feng, C. Song, H. Wan, AAAI 2019.
+
+Deviations:
+    - Those of MSTGCN.
+    - One block of 64 features; the paper has two.
+    - The attention over steps acts through S only, as in the authors' code.
+    - S is multiplied by N, so that uniform attention is MSTGCN. Otherwise g starts 1/N times too
+      small and little is learned through it.
 """
 
 from __future__ import annotations
@@ -27,8 +32,8 @@ from torch import Tensor, nn
 from stonet.config import Config
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
-from stonet.models.baselines.base import GridForecaster, Inputs, dense
-from stonet.models.baselines.convolutional import ConvBlock, States, by_node, strides, unpacked
+from stonet.models.baselines.base import GraphBaseline, Inputs, dense
+from stonet.models.baselines.convolutional import ConvBlock, States, by_node, split_leads, strides
 from stonet.models.baselines.graph_filters import adjacency, plain_laplacian
 from stonet.models.forecaster import Supervision
 
@@ -36,7 +41,13 @@ Filters = Float[Tensor, "order target source"]  # T_0, T_1, ... of the scaled La
 
 
 class Attention(nn.Module):
-    """N S of each sample, from its states at all nodes and steps."""
+    """N S of each sample, from its states at all nodes and steps.
+
+    Args:
+        nodes: N.
+        steps: time steps of the states.
+        features: of a state.
+    """
 
     def __init__(self, nodes: int, steps: int, features: int) -> None:
         super().__init__()
@@ -46,6 +57,7 @@ class Attention(nn.Module):
         self.vs, self.bs = weight(nodes, nodes), weight(nodes, nodes)
 
     def forward(self, x: States) -> Float[Tensor, "target batch source"]:
+        """The attention over nodes."""
         x = torch.einsum("nbtf,bts->nbsf", x, self.over_steps(x))
         left = torch.einsum("nbtf,t->nbf", x, self.w1) @ self.w2  # node batch time
         scores = torch.einsum("nbt,mbt->nbm", left, x @ self.w3) + self.bs[:, None]
@@ -53,24 +65,24 @@ class Attention(nn.Module):
         return len(x) * torch.softmax(mixed.view(scores.shape), dim=2)
 
     def over_steps(self, x: States) -> Float[Tensor, "batch source target"]:
-        """E: how much of each step goes into which."""
+        """E: the attention over steps."""
         left = torch.einsum("nbtf,n->btf", x, self.u1) @ self.u2  # batch time node
         scores = torch.einsum("btn,nbs->bts", left, x @ self.u3) + self.be
         return torch.softmax(self.ve @ torch.sigmoid(scores), dim=1)
 
 
-class ASTGCN(GridForecaster):
+class ASTGCN(GraphBaseline[Filters]):
     """Chebyshev filters under attention; K = 3, one block of 64 features."""
 
     lr = 1e-2
-    understands = frozenset({"order"})
+    supported_settings = frozenset({"order"})
     inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__(config, time_spec, channels, nodes)
         hidden, blocks = self.baseline.hidden or 64, self.baseline.layers or 1
         self.order = self.baseline.order or 3
-        inputs, steps = channels + self.extra, self.time_spec.past
+        inputs, steps = channels + self.calendar_width, self.time_spec.past
         self.attentions, self.blocks = nn.ModuleList(), nn.ModuleList()
         for stride in strides(self.time_spec.past, blocks):
             self.attentions.append(Attention(len(nodes), steps, inputs))
@@ -81,25 +93,27 @@ class ASTGCN(GridForecaster):
             nn.init.zeros_(self.readout.weight)  # training starts from the base
 
     def operators(self, nodes: Points) -> Filters:
-        scaled = plain_laplacian(adjacency(nodes, self.near)).toarray()
+        """T_0(L~), T_1(L~), ..., dense."""
+        scaled = plain_laplacian(adjacency(nodes, self.num_neighbours)).toarray()
         filters = [torch.eye(len(nodes), dtype=torch.float64), torch.from_numpy(scaled)]
         while len(filters) < self.order:
             filters.append(2 * filters[1] @ filters[-1] - filters[-2])
-        return torch.stack(filters[: self.order]).to(*self._where)
+        return torch.stack(filters[: self.order]).to(*self._device_dtype)
 
-    def roll(
+    def forecast_nodes(
         self, inputs: Inputs, operators: Filters, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
+        """All leads by a linear map of the last block's states."""
         x = by_node(inputs)
         for attention, block in zip(self.attentions, self.blocks, strict=True):
             x = block(x, filtered(x, operators, attention(x)))
-        return unpacked(self.readout(x.flatten(2)), self.channels)
+        return split_leads(self.readout(x.flatten(2)), self.channels)
 
 
 def filtered(
     x: States, filters: Filters, attention: Float[Tensor, "target batch source"]
 ) -> list[States]:
-    """(T_k . S) x for every k, each sample with its own S."""
+    """(T_k . S) x for every k, where S differs between samples."""
     own = attention.diagonal(dim1=0, dim2=2).T[..., None, None]  # node batch 1 1: T_0 is I
     sources = x.transpose(0, 1).flatten(2)  # batch node window
     others = [
@@ -110,6 +124,6 @@ def filtered(
 
 
 def weight(*shape: int) -> nn.Parameter:
-    """Xavier's; a vector counts as a matrix of one column."""
+    """A parameter with Xavier initial values; a vector counts as a matrix of one column."""
     drawn = torch.empty(shape if len(shape) > 1 else (*shape, 1))
     return nn.Parameter(nn.init.xavier_uniform_(drawn).view(shape))

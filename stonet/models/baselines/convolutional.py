@@ -1,10 +1,10 @@
-"""What the convolutional baselines share: all past steps go in at once, all leads come out at once.
+"""The common part of the convolutional baselines: all past steps in, all leads out.
 
-States have the layout (node, batch, time, feature): sparse operators act along the first axis, and
-linear maps on the last. A convolution over time is a linear map of each stretch of steps.
+States have the layout (node, batch, time, feature): sparse operators act on the first axis, linear
+maps on the last. A convolution over time is a linear map of each window of consecutive steps.
 
-The calendar enters with the past only. At the leads it is a fixed rotation of that at the issue
-time, so weights that belong to a lead can make it up, and nothing new would be told.
+The calendar is an input with the past only. At a lead it is a fixed rotation of the calendar at the
+issue time, which the weights of that lead can represent.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from torch.nn.functional import pad
 
 from stonet.models.baselines.base import Inputs, dense
 
-SLOTS = 12  # the ASTGCN paper strides through longer pasts so that so many steps remain
+MAX_SLOTS = 12  # longer pasts are strided to about this many steps, as in the ASTGCN paper
 
 States = Float[Tensor, "node batch time feature"]
-Slots = Float[Tensor, "node batch slot hidden"]  # what a convolution over time leaves
+Slots = Float[Tensor, "node batch slot hidden"]  # after a convolution over time
 
 
 def by_node(inputs: Inputs) -> States:
-    """The past with the nodes first."""
+    """The past in the layout of `States`."""
     return inputs.past.permute(2, 0, 1, 3).contiguous()
 
 
-def stretches(x: States, width: int, stride: int = 1) -> Float[Tensor, "node batch slot window"]:
-    """Every `width` consecutive steps, feature by feature; the last stretch ends where x ends."""
+def time_windows(x: States, width: int, stride: int = 1) -> Float[Tensor, "node batch slot window"]:
+    """All windows of `width` consecutive steps, by feature, then step; the last ends at the end."""
     first = (x.shape[2] - width) % stride
     return x[:, :, first:].unfold(2, width, stride).flatten(3)
 
 
-def unpacked(
+def split_leads(
     y: Float[Tensor, "node batch packed"], channels: int
 ) -> Float[Tensor, "batch future node channel"]:
-    """The forecast from its packed form, lead by lead and in each the channels."""
+    """The forecast from the outputs of a linear map, ordered by lead, then channel."""
     return y.unflatten(-1, (-1, channels)).permute(1, 2, 0, 3)
 
 
 class ConvBlock(nn.Module):
-    """MSTGCN's and ASTGCN's block: a graph convolution in every step, then one over time.
+    """The block of MSTGCN and ASTGCN: a graph convolution at every step, then one over time.
 
         g = ReLU(sum_k [T_k x] Theta_k + b),    y = LayerNorm(ReLU(conv(g) + W x + b'))
 
-    The paper's 1 x 3 convolution for a stride of 1, wider for others so that no step is passed
-    over; a stride counts from the newest step.
+    For a stride of 1 this is the paper's 1 x 3 convolution; for larger strides it is wider, so that
+    every step is used. Strides count from the newest step.
 
     Args:
-        inputs, hidden: features of x and of y.
-        order: K, how many terms [T_k x] there are.
+        inputs: features of x.
+        hidden: features of y.
+        order: K, number of terms [T_k x].
         stride: time steps of x for one of y.
     """
 
@@ -63,14 +64,14 @@ class ConvBlock(nn.Module):
         self.norm = nn.LayerNorm(hidden)
 
     def forward(self, x: States, terms: list[States]) -> Slots:
+        """y, from x and the terms [T_k x]."""
         g = torch.relu(self.space(torch.cat(terms, dim=-1)))
-        around = stretches(
-            pad(g, (0, 0, self.stride, self.stride)), 2 * self.stride + 1, self.stride
-        )
+        padded = pad(g, (0, 0, self.stride, self.stride))
+        around = time_windows(padded, 2 * self.stride + 1, self.stride)
         here = x[:, :, (x.shape[2] - 1) % self.stride :: self.stride]
         return self.norm(torch.relu(self.time(around) + self.residual(here)))
 
 
 def strides(past: int, blocks: int) -> list[int]:
-    """Of each block: the first one leaves about 12 steps of a longer past, the others keep all."""
-    return [max(1, past // SLOTS)] + [1] * (blocks - 1)
+    """The stride of each block: the first reduces a long past to about `MAX_SLOTS` steps."""
+    return [max(1, past // MAX_SLOTS)] + [1] * (blocks - 1)

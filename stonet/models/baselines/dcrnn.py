@@ -1,15 +1,21 @@
 r"""DCRNN: "Diffusion Convolutional Recurrent Neural Network: Data-Driven Traffic Forecasting".
 
-Y. Li, R. Yu, C. Shahabi, Y. Liu, 2018: a gated recurrent unit whose matrices are diffusions along
-and against the edges, in an encoder and a decoder with scheduled sampling,
+A gated recurrent unit whose matrices are diffusions along and against the edges, in an encoder and
+a decoder with scheduled sampling,
 
     W * x = sum_{k<K} (D_O^-1 A)^k x W_k1 + (D_I^-1 A')^k x W_k2
     r, u = sig(W * [x, h] + b),  c = tanh(V * [x, r h] + d),  h' = u h + (1 - u) c
 
-Deviations: the term k = 0 is there once, as in the authors' code (the formula has two matrices for
-it, which only add up). The graph has an edge of weight 1 from each point to its nearest ones: the
-paper has Gaussian weights of road distances. It is directed, as in the paper (in a symmetric graph
-both diffusions would be the same).
+The graph is directed: in a symmetric graph both diffusions would be equal.
+
+References:
+    Y. Li, R. Yu, C. Shahabi, Y. Liu, ICLR 2018.
+
+Deviations:
+    - One matrix for the term k = 0, as in the authors' code; the formula has two, whose sum acts.
+    - Edges of weight 1 from each point to its nearest ones; the paper has Gaussian weights of road
+      distances.
+    - Those of `recurrent.py`.
 """
 
 from __future__ import annotations
@@ -28,28 +34,30 @@ from stonet.models.baselines.recurrent import GraphGRU, Recurrent
 Walks = tuple[Operator, Operator]  # along the edges, against them
 
 
-class DCRNN(Recurrent):
+class DCRNN(Recurrent[Walks]):
     """Diffusions in gated recurrent units; two steps (K = 3), 64 hidden features, two layers."""
 
     lr = 2e-3
-    understands = frozenset({"legacy", "order"})
+    supported_settings = frozenset({"legacy", "order"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         order = config.baseline.order or 3
 
-        def spread(
+        def convolve(
             x: Float[Tensor, "node batch feature"], walks: Walks
         ) -> Float[Tensor, "node batch terms"]:
             along, against = (powers(walk, x, order)[1:] for walk in walks)
             return torch.cat([x, *along, *against], dim=-1)
 
         def cell(inputs: int, hidden: int) -> GraphGRU:
-            return GraphGRU(inputs, hidden, 2 * order - 1, spread)
+            return GraphGRU(inputs, hidden, 2 * order - 1, convolve)
 
         super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)
 
     def operators(self, nodes: Points) -> Walks:
         """D_O^-1 A and D_I^-1 A'."""
-        a = directed(nodes, self.near)
-        along, against = (Operator.of(random_walk(b), *self._where) for b in (a, csr_array(a.T)))
+        a = directed(nodes, self.num_neighbours)
+        along, against = (
+            Operator.of(random_walk(b), *self._device_dtype) for b in (a, csr_array(a.T))
+        )
         return along, against

@@ -1,14 +1,20 @@
 r"""GCGRU: "Structured Sequence Modeling with Graph Convolutional Recurrent Networks".
 
-Y. Seo, M. Defferrard, P. Vandergheynst, X. Bresson, 2018: a gated recurrent unit (their GConvGRU)
-whose matrices are Chebyshev filters of the graph Laplacian,
+A gated recurrent unit (the paper's GConvGRU) whose matrices are Chebyshev filters of the graph
+Laplacian,
 
     W * x = sum_{k<K} T_k(L~) x W_k,    L~ = 2 L / lambda_max - I,    L = I - D^-1/2 A D^-1/2
     z, r = sig(W * x + U * h + b),  c = tanh(V * x + V' * (r h) + d),  h' = z h + (1 - z) c
 
-Deviations: lambda_max is taken as 2, its upper bound, so that no eigenvalue is needed; the paper
-only shows the LSTM in full and forecasts one step, here an encoder and a decoder go on; A is 1
-between nearest neighbours.
+References:
+    Y. Seo, M. Defferrard, P. Vandergheynst, X. Bresson, ICONIP 2018.
+
+Deviations:
+    - lambda_max is 2, its upper bound, so that no eigenvalue is needed.
+    - An encoder and a decoder for several steps; the paper forecasts one step and gives only its
+      LSTM in full.
+    - A is 1 between nearest neighbours.
+    - Those of `recurrent.py`.
 """
 
 from __future__ import annotations
@@ -24,25 +30,25 @@ from stonet.models.baselines.graph_filters import Operator, adjacency, chebyshev
 from stonet.models.baselines.recurrent import GraphGRU, Recurrent
 
 
-class GCGRU(Recurrent):
+class GCGRU(Recurrent[Operator]):
     """Chebyshev filters in gated recurrent units; K = 3, 64 hidden features, two layers."""
 
     lr = 2e-3
-    understands = frozenset({"legacy", "order"})
+    supported_settings = frozenset({"legacy", "order"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         order = config.baseline.order or 3
 
-        def spread(
+        def convolve(
             x: Float[Tensor, "node batch feature"], operator: Operator
         ) -> Float[Tensor, "node batch terms"]:
             return torch.cat(chebyshev(operator, x, order), dim=-1)
 
         def cell(inputs: int, hidden: int) -> GraphGRU:
-            return GraphGRU(inputs, hidden, order, spread, two_biases=True)
+            return GraphGRU(inputs, hidden, order, convolve, two_biases=True)
 
         super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""
-        return Operator.of(laplacian(adjacency(nodes, self.near)), *self._where)
+        return Operator.of(laplacian(adjacency(nodes, self.num_neighbours)), *self._device_dtype)

@@ -1,4 +1,4 @@
-"""The baselines' graph, and sparse matrices on it: nearest neighbours, Laplacians, random walks."""
+"""The graph of the baselines, and sparse matrices on it: nearest neighbours, Laplacians, walks."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import eigsh
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.data.geometry import Points
+from stonet.graph.neighbours import nearest_nodes
 from stonet.system.devices import in_float32
 
 Matrix = csr_array  # (target, source), float64
 
 
 def nearest(points: Points, count: int) -> Int64[np.ndarray, "node near"]:
-    """The `count` nearest points of each, itself first; all of them where there are fewer."""
-    count = min(count, len(points))
-    _, index = cKDTree(points.embedded).query(points.embedded, k=count)
-    index, itself = index.reshape(len(points), count), np.arange(len(points))[:, None]
-    # a point that shares its place with others may come later among them, or not at all
+    """The `count` nearest points of each point, itself first; all points if there are fewer."""
+    _, index = nearest_nodes(points, points, count)
+    itself = np.arange(len(points))[:, None]
+    # among points that coincide, a point may come later than others, or not at all
     index = np.take_along_axis(index, np.argsort(index != itself, axis=1, kind="stable"), axis=1)
     index[:, 0] = itself[:, 0]
     return index
 
 
 def directed(points: Points, count: int) -> Matrix:
-    """1 from each point (row) to the others among its `count` nearest."""
+    """A matrix with 1 from each point (row) to the others among its `count` nearest."""
     index = nearest(points, count)[:, 1:]
     rows = np.repeat(np.arange(len(points)), index.shape[1])
     shape = (len(points), len(points))
@@ -40,19 +39,19 @@ def directed(points: Points, count: int) -> Matrix:
 
 
 def adjacency(points: Points, count: int) -> Matrix:
-    """1 between points of which one is among the other's nearest; symmetric, without loops."""
+    """A matrix with 1 between nearest neighbours, in either direction; symmetric, no loops."""
     a = directed(points, count)
     return a.maximum(a.T).tocsr()
 
 
 def symmetric(a: Matrix, loops: bool) -> Matrix:
-    """D^-1/2 (A [+ I]) D^-1/2, the normalisation of GCN."""
+    """D^-1/2 (A [+ I]) D^-1/2, the normalisation of GCN; `loops` adds I."""
     a = a + eye_array(a.shape[0]) if loops else a
     return _scaled(a, _degree(a) ** -0.5, _degree(a) ** -0.5)
 
 
 def random_walk(a: Matrix) -> Matrix:
-    """D^-1 A: the chances of a walker's next step."""
+    """D^-1 A, the transition matrix of a random walk."""
     return _scaled(a, _degree(a) ** -1.0, np.ones(a.shape[0]))
 
 
@@ -62,9 +61,9 @@ def laplacian(a: Matrix) -> Matrix:
 
 
 def plain_laplacian(a: Matrix) -> Matrix:
-    """2 L / lambda_max - I for L = D - A with its own largest eigenvalue."""
+    """2 L / lambda_max - I for L = D - A and its largest eigenvalue."""
     full = diags_array(np.asarray(a.sum(1)).ravel()) - a
-    if not a.nnz:  # no edge at all
+    if not a.nnz:  # no edges
         largest = 0.0
     elif a.shape[0] < 3:
         largest = float(np.linalg.eigvalsh(full.toarray()).max())
@@ -75,22 +74,25 @@ def plain_laplacian(a: Matrix) -> Matrix:
 
 
 def _degree(a: Matrix) -> Float64[np.ndarray, " node"]:
+    """Row sums, above zero."""
     return np.maximum(np.asarray(a.sum(1)).ravel(), 1e-12)
 
 
 def _scaled(a: Matrix, left: np.ndarray, right: np.ndarray) -> Matrix:
+    """diag(left) A diag(right)."""
     return csr_array(diags_array(left) @ a @ diags_array(right))
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A sparse matrix that is applied to every sample and feature at once, and its transpose."""
+    """A sparse matrix on the nodes, applied to all samples and features, and its transpose."""
 
     matrix: Tensor
     transposed: Tensor
 
     @staticmethod
     def of(a: Matrix, device: torch.device, dtype: torch.dtype) -> Operator:
+        """The operator of a scipy matrix."""
         return Operator(_tensor(a, device, dtype), _tensor(csr_array(a.T), device, dtype))
 
     def __call__(self, x: Float[Tensor, "node ..."]) -> Float[Tensor, "node ..."]:
@@ -101,7 +103,7 @@ class Operator:
 
 
 class _Apply(torch.autograd.Function):
-    """A x forward, A' g backward: both as quick as a sparse product is."""
+    """A x forward, A' g backward, both as sparse products."""
 
     @staticmethod
     @in_float32
@@ -115,10 +117,11 @@ class _Apply(torch.autograd.Function):
 
 
 def _tensor(a: Matrix, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The same matrix in torch."""
     a = a.tocsr()
     a.sort_indices()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls its sparse matrices a beta feature
+        warnings.simplefilter("ignore")  # sparse CSR tensors are in beta
         return torch.sparse_csr_tensor(
             torch.from_numpy(a.indptr.astype(np.int64)),
             torch.from_numpy(a.indices.astype(np.int64)),

@@ -1,13 +1,15 @@
-"""Reference forecasts, which a forecaster must beat to be worth its training: they know a point's past only.
+"""Reference forecasts, which a model must beat to be worth its training.
 
-Persistence: the last value. Daily persistence: yesterday's, from the same time of day. Linear: the
-regression in closed form that STONet starts from. The fourth one is in climatology.py.
+Persistence: the newest value. Daily persistence: the value at the same time of day before. Linear:
+the closed-form regression that STONet corrects. `climatology.py` has the fourth.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -22,57 +24,80 @@ from stonet.errors import UsageError
 from stonet.linear.fit import fit_linear
 from stonet.linear.kriging import Covariance, mean_spacing
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import LinearForecast, fitted_around, weights_around
-from stonet.models.forecaster import Forecaster, Graphs
+from stonet.linear.regression import LinearForecast, apply_stencil, stencil_weights
+from stonet.models.forecaster import (
+    Encoding,
+    Forecaster,
+    Graphs,
+    NodeGraph,
+    QueryGraph,
+    narrow,
+)
+
+
+@dataclass(frozen=True)
+class StencilQueries(QueryGraph):
+    """The nearest nodes of each query, and the weights of local fits."""
+
+    stencil: Stencil
+
+
+@dataclass(frozen=True)
+class RegularPast(Encoding):
+    """The past at regular lags, newest first, and which nodes have one (None: all)."""
+
+    values: Float[Tensor, "batch lag node channel"]
+    present: Bool[Tensor, "batch node channel"] | None
 
 
 class LinearForecaster(Forecaster):
-    """A LinearForecast alone, with nothing on top."""
+    """A LinearForecast as a model of its own."""
 
     def __init__(self, base: LinearForecast) -> None:
         super().__init__()
         self.base = base
 
-    def graph(self, nodes: Points) -> None:
-        return None
-
-    def links(self, nodes: Points, queries: Points) -> Stencil:
+    def query_graph(self, nodes: Points, queries: Points) -> StencilQueries:
+        """The stencil of each query."""
         stencil = make_stencil(queries, nodes, self.base.covariance)
-        return stencil.to(self.base.usual.device, self.base.usual.dtype)
-
-    def encode(self, batch: Batch, graphs: Graphs) -> None:
-        return None
+        device, dtype = self.base.usual_gaps.device, self.base.usual_gaps.dtype
+        return StencilQueries(stencil.to(device, dtype))
 
     @torch.no_grad()
     def decode(
-        self, encoded: None, batch: Batch, graphs: Graphs
+        self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        return self.base(batch, graphs.links)
+        """The linear forecast."""
+        return self.base(batch, narrow(graphs.queries, StencilQueries).stencil)
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        if self.base.kind == "ridge":  # persistence has nothing to solve
+        """Fit the regression; persistence has nothing to fit."""
+        if self.base.kind == "ridge":
             fit_linear(self.base, train, validation, nodes)
 
 
 def persistence(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
-    """The last observed value; at a point without a past, its neighbours', kriged."""
+    """The newest observed value; at a point without history, kriged from its neighbours."""
     base = LinearForecast(time_spec, channels, "persistence")
     base.set_covariance(Covariance(mean_spacing(nodes)))
     return LinearForecaster(base)
 
 
 def linear(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
-    """The ridge regression that STONet starts from."""
+    """The ridge regression that STONet corrects."""
     return LinearForecaster(LinearForecast(time_spec, channels, "ridge"))
 
 
 class Daily(Forecaster):
-    r"""Daily persistence: the newest value from the target's time of day.
+    r"""Daily persistence: the newest value at the target's time of day.
 
-        u(x, t0 + lead) = u(x, t0 + lead - n days),  the smallest n that does not regressors ahead
+        u(x, t0 + lead) = u(x, t0 + lead - n days),  with the smallest n that needs no future value
 
-    Between observed times it is interpolated linearly; where the inputs do not reach back that far
-    (leads under one step), the oldest counts. A point without a past takes its neighbours'.
+    It is linear between observed times. If the past does not reach back far enough (leads under one
+    step), its oldest value is used. At a point without history it is kriged from the neighbours.
+
+    Raises:
+        UsageError: if the data have no hours, or the past is shorter than a day.
     """
 
     spacing: Tensor
@@ -85,46 +110,46 @@ class Daily(Forecaster):
         self.time_spec = time_spec
         self.register_buffer("spacing", torch.tensor(mean_spacing(nodes)))
 
-    def graph(self, nodes: Points) -> None:
-        return None
-
-    def links(self, nodes: Points, queries: Points) -> Stencil:
+    def query_graph(self, nodes: Points, queries: Points) -> StencilQueries:
+        """The stencil of each query."""
         stencil = make_stencil(queries, nodes, Covariance(float(self.spacing)))
-        return stencil.to(self.spacing.device, self.spacing.dtype)
+        return StencilQueries(stencil.to(self.spacing.device, self.spacing.dtype))
 
-    def encode(
-        self, batch: Batch, graphs: Graphs
-    ) -> tuple[Float[Tensor, "batch lag node channel"], Tensor | None]:
-        return on_regular_lags(batch, self.time_spec)
+    def encode(self, batch: Batch, graph: NodeGraph) -> RegularPast:
+        """The past at regular lags."""
+        return RegularPast(*on_regular_lags(batch, self.time_spec))
 
     @torch.no_grad()
     def decode(
-        self, encoded: tuple[Tensor, Tensor | None], batch: Batch, graphs: Graphs
+        self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        past, known = encoded
-        stencil: Stencil = graphs.links
-        between = self._between(batch.lead).to(past.dtype).expand(len(past), -1, -1)
-        values = torch.einsum("btl,blnc->btnc", between, past)
-        weights = weights_around(known, stencil, batch.missing_pattern)
-        around = fitted_around(values, weights, stencil, 1)[:, :, :, 0]
-        around = around.transpose(1, 2)
-        if known is None:
-            known = past.new_ones(len(past), *past.shape[2:], dtype=torch.bool)
-        mine = pad(known, (0, 0, 0, 1))[:, None, stencil.own]
-        return torch.where(mine, pad(values, (0, 0, 0, 1))[:, :, stencil.own], around)
+        """The values at the time of day of each lead."""
+        regular = narrow(encoding, RegularPast)
+        past, present = regular.values, regular.present
+        stencil = narrow(graphs.queries, StencilQueries).stencil
+        share = self._lag_weights(batch.lead).to(past.dtype).expand(len(past), -1, -1)
+        values = torch.einsum("btl,blnc->btnc", share, past)
+        weights = stencil_weights(present, stencil, batch.missing_pattern)
+        kriged = apply_stencil(values, weights, stencil, 1)[:, :, :, 0].transpose(1, 2)
+        if present is None:
+            present = past.new_ones(len(past), *past.shape[2:], dtype=torch.bool)
+        own = pad(present, (0, 0, 0, 1))[:, None, stencil.own]
+        return torch.where(own, pad(values, (0, 0, 0, 1))[:, :, stencil.own], kriged)
 
-    def _between(self, lead: Float[Tensor, "rows future"]) -> Float64[Tensor, "rows future lag"]:
-        """Weights of the regular lags 0, 1, ... at each lead."""
+    def _lag_weights(
+        self, lead: Float[Tensor, "rows future"]
+    ) -> Float64[Tensor, "rows future lag"]:
+        """Weights of the regular lags 0, 1, ... for each lead."""
         day = DAY / self.time_spec.step
         steps = lead.double()
-        back = day * torch.ceil(steps / day - 1e-6) - steps  # how far back the value lies, in steps
+        back = day * torch.ceil(steps / day - 1e-6) - steps  # age of the value, in steps
         back = back.clamp(0, self.time_spec.past - 1)
         lags = torch.arange(self.time_spec.past, device=lead.device, dtype=back.dtype)
         return (1 - (back[..., None] - lags).abs()).clamp(min=0)
 
 
 def no_daily(time_spec: TimeSpec) -> str | None:
-    """Why there is no daily persistence with this time_spec; None where there is."""
+    """The reason why daily persistence is impossible with this TimeSpec; None if it is possible."""
     if not time_spec.daily:
         return "needs dates and a step of at most 6 h"
     if time_spec.past * time_spec.step < DAY:

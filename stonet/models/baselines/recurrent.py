@@ -1,14 +1,19 @@
-"""Recurrent baselines: an encoder reads the past, a decoder writes the future, both stacks of cells.
+"""Recurrent baselines: an encoder of stacked cells reads the past, a decoder writes the future.
 
-    h_t = cell(x_t, h_{t-1})      over the past, from h = 0
-    y_t = Linear(h_t),  h_t = cell(y_{t-1}, h_{t-1})      over the future, from y = 0 ("GO")
+    h_t = cell(x_t, h_{t-1})                               over the past, from h = 0
+    h_t = cell(y_{t-1}, h_{t-1}),   y_t = Linear(h_t)      over the future, from y = 0 ("GO")
 
-In training the decoder is at times shown the label instead of its own y_{t-1} (scheduled sampling,
-Bengio et al. 2015), less and less often: at the end it must live on its own forecasts.
+In training the decoder sometimes gets the target instead of its own y_{t-1} (scheduled sampling).
+The probability decreases to zero, since a forecast has no targets.
 
-Deviations from the papers' code: encoder and decoder have cells of their own (with baseline.legacy
-they share one stack); the decoder also sees the calendar of the time it forecasts; labels are
-shown less and less within the training at hand, however long that is.
+References:
+    S. Bengio, O. Vinyals, N. Jaitly, N. Shazeer, Scheduled Sampling for Sequence Prediction with
+    Recurrent Neural Networks, NIPS 2015.
+
+Deviations:
+    - Encoder and decoder have different cells; the papers' code shares one stack (baseline.legacy).
+    - The decoder also gets the calendar of the time that it forecasts.
+    - The probability of targets decreases with the share of the training, whatever its length.
 """
 
 from __future__ import annotations
@@ -25,11 +30,12 @@ from torch import Tensor, nn
 from stonet.config import Config
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
-from stonet.models.baselines.base import GridForecaster, Inputs, dense
+from stonet.models.baselines.base import GraphBaseline, Inputs, Operators, dense
 from stonet.models.forecaster import Supervision
 from stonet.system.devices import in_float32
 
-HALFWAY, DECAY = 0.25, 0.05  # shares of the training: labels in half of the cases, and how abruptly
+SAMPLING_MIDPOINT = 0.25  # share of the training after which every second value is a target
+SAMPLING_WIDTH = 0.05  # share of the training over which the probability falls
 State = Float[Tensor, "node batch hidden"]
 
 
@@ -38,25 +44,26 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
-        """The next state; `operators` is what `prepare` gave."""
+        """The next state; `operators` is the result of `prepare`."""
 
     def prepare(self, operators: Any) -> Any:
-        """What is the same in all steps of a forecast, made once; most cells have no such thing."""
+        """Everything that is the same in all steps of a forecast; by default the operators."""
         return operators
 
 
 class GraphGRU(Cell):
-    """A gated recurrent unit whose matrices act on a point and its surroundings.
+    """A gated recurrent unit whose matrices act on graph convolutions.
 
         z, r = sig(W S[x, h] + b),  c = tanh(V S[x, r h] + d),  h' = z h + (1 - z) c
 
-    where S[x] are `terms` operators on the graph applied to x, side by side.
+    where S[x] concatenates `terms` operators on the graph, applied to x.
 
     Args:
-        inputs, hidden: features of x and of h.
-        terms: how many operators S has.
-        spread: (x, operators) to S[x].
-        two_biases: one for x and one for h, as torch.nn.GRU has them.
+        inputs: features of x.
+        hidden: features of h.
+        terms: number of operators in S.
+        convolve: (x, operators) to S[x].
+        two_biases: one for x and one for h, as in torch.nn.GRU.
     """
 
     def __init__(
@@ -64,34 +71,38 @@ class GraphGRU(Cell):
         inputs: int,
         hidden: int,
         terms: int,
-        spread: Callable[[Tensor, Any], Tensor],
+        convolve: Callable[[Tensor, Any], Tensor],
         two_biases: bool = False,
     ) -> None:
         super().__init__()
-        self.spread = spread
-        self.see = dense(terms * inputs, hidden, maps=3)  # x to z, r, c
-        self.keep = dense(terms * hidden, hidden, maps=2, bias=two_biases)  # h to z, r
-        self.renew = dense(terms * hidden, hidden, bias=two_biases)  # r h to c
-        nn.init.ones_(self.see.bias[: 2 * hidden])  # states begin as long memories
+        self.convolve = convolve
+        self.input_map = dense(terms * inputs, hidden, maps=3)  # x to z, r, c
+        self.state_map = dense(terms * hidden, hidden, maps=2, bias=two_biases)  # h to z, r
+        self.reset_map = dense(terms * hidden, hidden, bias=two_biases)  # r h to c
+        nn.init.ones_(self.input_map.bias[: 2 * hidden])  # initially, states change slowly
 
     def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
-        seen = self.see(self.spread(x, operators))
+        """The next state."""
+        gates = self.input_map(self.convolve(x, operators))
         split = 2 * h.shape[-1]
-        gates = torch.sigmoid(seen[..., :split] + self.keep(self.spread(h, operators)))
-        z, r = gates.chunk(2, dim=-1)
-        c = torch.tanh(seen[..., split:] + self.renew(self.spread(r * h, operators)))
+        from_state = self.state_map(self.convolve(h, operators))
+        z, r = torch.sigmoid(gates[..., :split] + from_state).chunk(2, dim=-1)
+        c = torch.tanh(gates[..., split:] + self.reset_map(self.convolve(r * h, operators)))
         return in_float32(torch.lerp)(c, h, z)
 
 
-class Recurrent(GridForecaster):
+class Recurrent(GraphBaseline[Operators]):
     """An encoder and a decoder of stacked cells.
 
     Args:
-        config, time_spec, channels, nodes: as for every baseline.
-        cell: makes a cell from its numbers of inputs and of hidden features.
-        hidden: of every layer, unless baseline.hidden says otherwise.
-        layers: of either stack, unless baseline.layers says otherwise.
-        entry: features that the encoder sees where they are not the decoder's; then, two stacks.
+        config: its section `baseline`.
+        time_spec: step, past and horizon of the data.
+        channels: of the field.
+        nodes: the training points.
+        cell: makes a cell from the numbers of input and hidden features.
+        hidden: features of every layer, unless baseline.hidden is set.
+        layers: of encoder and decoder, unless baseline.layers is set.
+        encoder_inputs: features of the encoder's input, if they differ from the decoder's.
     """
 
     def __init__(
@@ -103,22 +114,32 @@ class Recurrent(GridForecaster):
         cell: Callable[[int, int], Cell],
         hidden: int = 64,
         layers: int = 2,
-        entry: int | None = None,
+        encoder_inputs: int | None = None,
     ) -> None:
         super().__init__(config, time_spec, channels, nodes)
         self.hidden = config.baseline.hidden or hidden
-        inputs = [channels + self.extra] + [self.hidden] * ((config.baseline.layers or layers) - 1)
-        seen = [entry or inputs[0], *inputs[1:]]
-        self.encoder = nn.ModuleList(cell(width, self.hidden) for width in seen)
-        one = config.baseline.legacy and entry is None
-        self.decoder = None if one else nn.ModuleList(cell(w, self.hidden) for w in inputs)
+        deeper = [self.hidden] * ((config.baseline.layers or layers) - 1)
+        inputs = channels + self.calendar_width
+        widths = [encoder_inputs or inputs, *deeper]
+        self.encoder = nn.ModuleList(cell(width, self.hidden) for width in widths)
+        shared = config.baseline.legacy and encoder_inputs is None
+        self.decoder = (
+            None if shared else nn.ModuleList(cell(w, self.hidden) for w in [inputs, *deeper])
+        )
         self.readout = nn.Linear(self.hidden, channels)
         nn.init.zeros_(self.readout.bias)
         nn.init.zeros_(self.readout.weight)  # training starts from the mean, or from the base
 
-    def roll(
+    def forecast_nodes(
+        self, inputs: Inputs, operators: Operators, supervision: Supervision | None
+    ) -> Float[Tensor, "batch future node channel"]:
+        """Encode the past, then decode lead by lead."""
+        return self._unroll(inputs, operators, supervision)
+
+    def _unroll(
         self, inputs: Inputs, operators: Any, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
+        """The same with any operators that the cells take."""
         past = inputs.past.permute(1, 2, 0, 3).contiguous()  # past node batch feature
         encode = Stack(self.encoder, operators)
         zero = past.new_zeros(*past.shape[1:3], self.hidden)
@@ -131,22 +152,23 @@ class Recurrent(GridForecaster):
     def _decode(
         self, inputs: Inputs, decode: Stack, states: list[State], supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
+        """All leads, each from the one before."""
         batch, _, nodes, _ = inputs.past.shape
-        shown = labels_shown(supervision, self.time_spec.horizon)
+        forced = forced_leads(supervision, self.time_spec.horizon)
         value = inputs.past.new_zeros(nodes, batch, self.channels)  # GO
         forecast = []
         for step in range(self.time_spec.horizon):
-            time_spec = inputs.time_spec[:, step].expand(nodes, -1, -1)
-            states = decode(torch.cat([value, time_spec], dim=-1), states)
+            calendar = inputs.calendar[:, step].expand(nodes, -1, -1)
+            states = decode(torch.cat([value, calendar], dim=-1), states)
             value = self.readout(states[-1])
             forecast.append(value)
-            if supervision is not None and shown[step]:
-                value = corrected(value, supervision.target[:, step], supervision.mask[:, step])
+            if supervision is not None and forced[step]:
+                value = with_target(value, supervision.target[:, step], supervision.mask[:, step])
         return torch.stack(forecast).permute(2, 0, 1, 3)  # from future node batch channel
 
 
 class Stack:
-    """Cells one upon the other, prepared for one forecast."""
+    """Stacked cells, prepared for one forecast."""
 
     def __init__(self, cells: nn.ModuleList, operators: Any) -> None:
         own = cast(Iterable[Cell], cells)
@@ -155,6 +177,7 @@ class Stack:
     def __call__(
         self, x: Float[Tensor, "node batch feature"], states: Sequence[State]
     ) -> list[State]:
+        """The next states of all layers."""
         new = []
         for (cell, operators), h in zip(self.cells, states, strict=True):
             x = cell(x, h, operators)
@@ -162,25 +185,23 @@ class Stack:
         return new
 
 
-def label_chance(progress: float) -> float:
-    """How often labels are shown after a share of the training: an inverse sigmoid, 1 to 0."""
-    return 1.0 / (1.0 + math.exp((progress - HALFWAY) / DECAY))
+def forcing_probability(progress: float) -> float:
+    """The probability of a target after a share of the training: an inverse sigmoid, 1 to 0."""
+    return 1.0 / (1.0 + math.exp((progress - SAMPLING_MIDPOINT) / SAMPLING_WIDTH))
 
 
-def labels_shown(supervision: Supervision | None, horizon: int) -> list[bool]:
-    """Whether the label follows each lead into the decoder."""
+def forced_leads(supervision: Supervision | None, horizon: int) -> list[bool]:
+    """Whether the target of each lead is the next input of the decoder."""
     if supervision is None:
         return [False] * horizon
-    return [
-        bool(coin < label_chance(supervision.progress))
-        for coin in supervision.teacher_forcing_draws
-    ]
+    probability = forcing_probability(supervision.progress)
+    return [bool(draw < probability) for draw in supervision.teacher_forcing_draws]
 
 
-def corrected(
+def with_target(
     value: Float[Tensor, "node batch channel"],
-    label: Float[Tensor, "batch node channel"],
+    target: Float[Tensor, "batch node channel"],
     mask: Bool[Tensor, "batch node channel"],
 ) -> Float[Tensor, "node batch channel"]:
-    """The label where there is one, else the decoder's own value."""
-    return torch.where(mask.transpose(0, 1), label.transpose(0, 1).to(value.dtype), value)
+    """The target where it is observed, else the decoder's own value."""
+    return torch.where(mask.transpose(0, 1), target.transpose(0, 1).to(value.dtype), value)

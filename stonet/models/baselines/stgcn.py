@@ -1,19 +1,26 @@
 r"""STGCN: "Spatio-Temporal Graph Convolutional Networks: A Deep Learning Framework for ...".
 
-B. Yu, H. Yin, Z. Zhu, 2018: convolutions only. A block is a gated convolution over time, one over
-the graph, and one over time again,
+Convolutions only. A block is a gated convolution over time, one over the graph, and one over time
+again,
 
     gated(x) = P(x) sig(Q(x)) + R(x),      P, Q, R convolutions of width w, without padding
     y = norm(gated(ReLU(sum_{k<K} T_k(L~) ReLU(gated(x)) Theta_k + b)))
 
 with L~ = 2 L / lambda_max - I and L = I - D^-1/2 A D^-1/2. The last convolution gives all leads.
 
-Deviations: one block of 128 features, and convolutions of width 6 for 12 steps, as in the benchmark
-the baselines' sizes come from; with baseline.layers=2 the width is 3, as in the paper. All leads at once
-instead of one, fed back. R has weights of its own (the paper: x, padded). lambda_max is taken as 2,
-its upper bound. A is 1 between nearest neighbours. The norm is a gain and a bias for each node, as
-the benchmark's batch norm is once it is trained: statistics of a batch would mix samples, and those
-of one sample take the field's own level away (learned worse on PV and on Wave).
+References:
+    B. Yu, H. Yin, Z. Zhu, IJCAI 2018.
+
+Deviations:
+    - One block of 128 features with convolutions of width 6 for 12 steps, as in the benchmark that
+      the sizes of the baselines come from; with baseline.layers=2 the width is 3, as in the paper.
+    - All leads at once; the paper feeds one step back.
+    - R has weights; in the paper it is x, padded.
+    - lambda_max is 2, its upper bound.
+    - A is 1 between nearest neighbours.
+    - The norm is a gain and a bias for each node, as the batch norm of the benchmark is after
+      training. Batch statistics would mix samples, and statistics of one sample remove the level of
+      the field (larger errors on PV and on Wave).
 """
 
 from __future__ import annotations
@@ -25,8 +32,8 @@ from torch import Tensor, nn
 from stonet.config import Config
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
-from stonet.models.baselines.base import GridForecaster, Inputs, dense
-from stonet.models.baselines.convolutional import Slots, States, by_node, stretches, unpacked
+from stonet.models.baselines.base import GraphBaseline, Inputs, dense
+from stonet.models.baselines.convolutional import Slots, States, by_node, split_leads, time_windows
 from stonet.models.baselines.graph_filters import Operator, adjacency, chebyshev, laplacian
 from stonet.models.forecaster import Supervision
 
@@ -40,12 +47,13 @@ class GatedConv(nn.Module):
         self.maps = dense(width * inputs, outputs, maps=3)
 
     def forward(self, x: States) -> Slots:
-        p, q, r = self.maps(stretches(x, self.width)).chunk(3, dim=-1)
+        """The gated convolution, without padding."""
+        p, q, r = self.maps(time_windows(x, self.width)).chunk(3, dim=-1)
         return p * torch.sigmoid(q) + r
 
 
 class Block(nn.Module):
-    """Time, graph, time; then a gain and a bias for each node."""
+    """Convolutions over time, graph and time, then a gain and a bias for each node."""
 
     def __init__(self, widths: tuple[int, int, int], order: int, width: int, nodes: int) -> None:
         super().__init__()
@@ -58,28 +66,26 @@ class Block(nn.Module):
         self.bias = nn.Parameter(torch.zeros(nodes, 1, 1, 1))
 
     def forward(self, x: States, operator: Operator) -> Slots:
+        """The block before its last activation."""
         x = torch.relu(self.before(x))
         x = torch.relu(self.space(torch.cat(chebyshev(operator, x, self.order), dim=-1)))
         return self.after(x) * self.gain + self.bias
 
 
-class STGCN(GridForecaster):
+class STGCN(GraphBaseline[Operator]):
     """Gated convolutions around a Chebyshev filter; K = 3, one block of 128 features."""
 
-    understands = frozenset({"order"})
-
+    supported_settings = frozenset({"order"})
     inductive = False  # gains and biases belong to nodes
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__(config, time_spec, channels, nodes)
         hidden, blocks = self.baseline.hidden or 128, self.baseline.layers or 1
         order = self.baseline.order or 3
-        width = (self.time_spec.past - 1) // (
-            2 * blocks
-        ) + 1  # the widest that all convolutions fit in
-        self.reach = 2 * blocks * (width - 1) + 1  # steps that the last slot sees
+        width = (self.time_spec.past - 1) // (2 * blocks) + 1  # the largest that fits the past
+        self.used_steps = 2 * blocks * (width - 1) + 1  # newest steps that the forecast uses
         between = [hidden] * (blocks - 1)
-        inputs = [channels + self.extra, *between]
+        inputs = [channels + self.calendar_width, *between]
         outputs = [*between, self.time_spec.horizon * channels]
         stack = [
             Block((a, hidden, b), order, width, len(nodes))
@@ -91,12 +97,13 @@ class STGCN(GridForecaster):
 
     def operators(self, nodes: Points) -> Operator:
         """The scaled Laplacian L~."""
-        return Operator.of(laplacian(adjacency(nodes, self.near)), *self._where)
+        return Operator.of(laplacian(adjacency(nodes, self.num_neighbours)), *self._device_dtype)
 
-    def roll(
+    def forecast_nodes(
         self, inputs: Inputs, operators: Operator, supervision: Supervision | None
     ) -> Float[Tensor, "batch future node channel"]:
-        x = by_node(inputs)[:, :, -self.reach :]
+        """All leads from the last slot of the last block."""
+        x = by_node(inputs)[:, :, -self.used_steps :]
         for block in self.blocks[:-1]:
             x = torch.relu(block(x, operators))
-        return unpacked(self.blocks[-1](x, operators)[:, :, 0], self.channels)
+        return split_leads(self.blocks[-1](x, operators)[:, :, 0], self.channels)

@@ -1,14 +1,21 @@
 r"""TGCN: "T-GCN: A Temporal Graph Convolutional Network for Traffic Prediction".
 
-L. Zhao, Y. Song, C. Zhang, Y. Liu, P. Wang, T. Lin, M. Deng, H. Li, 2020: a gated recurrent unit
-that sees a graph convolution f of the values instead of the values,
+A gated recurrent unit whose input is a graph convolution f of the values,
 
     z, r = sig(W_g [f_g(x), h] + b_g),  c = tanh(W_c [f_c(x), r h] + b_c),  h' = z h + (1 - z) c
     f_g(x) = D^-1/2 (A + I) D^-1/2 x Theta_g + a_g
 
-Deviations: f is one linear layer for each gate (the paper has two layers with a ReLU, one f for
-all gates), as in the code that others measure it with; two layers of cells in an encoder and a
-decoder (the paper maps one layer's last state to all leads); A is 1 between nearest neighbours.
+References:
+    L. Zhao, Y. Song, C. Zhang, Y. Liu, P. Wang, T. Lin, M. Deng, H. Li, IEEE Transactions on
+    Intelligent Transportation Systems, 2020.
+
+Deviations:
+    - f is one linear layer for each gate, as in the code of later comparisons; the paper has two
+      layers with a ReLU, the same f for all gates.
+    - Two layers of cells in an encoder and a decoder; the paper maps the last state of one layer to
+      all leads.
+    - A is 1 between nearest neighbours.
+    - Those of `recurrent.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +38,8 @@ from stonet.system.devices import in_float32
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What a cell sees of x, for all three gates: A^ x weight' + bias."""
+class GateInputs:
+    """W_g f_g(x) for all three gates, as one map: A^ x weight' + bias."""
 
     operator: Operator
     weight: Float[Tensor, "gates input"]
@@ -40,42 +47,43 @@ class Sight:
 
 
 class TGCNCell(Cell):
-    """One step of T-GCN; W_g is kept in two halves, for f_g(x) and for h."""
+    """One step of T-GCN; W_g is stored in two parts, for f_g(x) and for h."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.convolve = dense(inputs, hidden, maps=3)  # Theta and a, for z, r, c
-        self.see = nn.Parameter(torch.stack([dense(hidden, hidden).weight for _ in range(3)]))
-        self.keep = dense(hidden, hidden, maps=2)  # h to z, r
-        self.renew = dense(hidden, hidden)  # r h to c
-        nn.init.ones_(self.keep.bias)  # states begin as long memories
+        self.input_map = nn.Parameter(torch.stack([dense(hidden, hidden).weight for _ in range(3)]))
+        self.state_map = dense(hidden, hidden, maps=2)  # h to z, r
+        self.reset_map = dense(hidden, hidden)  # r h to c
+        nn.init.ones_(self.state_map.bias)  # initially, states change slowly
 
-    def prepare(self, operators: Operator) -> Sight:
-        """W_g f_g(x) is linear in x: its matrices are multiplied once, not with every x."""
-        hidden = self.see.shape[1]
+    def prepare(self, operators: Operator) -> GateInputs:
+        """W_g f_g(x) is linear in x: its matrices are multiplied once per forecast."""
+        hidden = self.input_map.shape[1]
         theta = self.convolve.weight.view(3, hidden, -1)
-        bias = self.see @ self.convolve.bias.view(3, hidden, 1)
-        return Sight(operators, (self.see @ theta).flatten(0, 1), bias.flatten())
+        bias = self.input_map @ self.convolve.bias.view(3, hidden, 1)
+        return GateInputs(operators, (self.input_map @ theta).flatten(0, 1), bias.flatten())
 
     def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
-        sight: Sight = operators
-        seen = linear(sight.operator(x), sight.weight, sight.bias)
+        """The next state."""
+        inputs: GateInputs = operators
+        gates = linear(inputs.operator(x), inputs.weight, inputs.bias)
         split = 2 * h.shape[-1]
-        z, r = torch.sigmoid(seen[..., :split] + self.keep(h)).chunk(2, dim=-1)
-        c = torch.tanh(seen[..., split:] + self.renew(r * h))
+        z, r = torch.sigmoid(gates[..., :split] + self.state_map(h)).chunk(2, dim=-1)
+        c = torch.tanh(gates[..., split:] + self.reset_map(r * h))
         return in_float32(torch.lerp)(c, h, z)
 
 
-class TGCN(Recurrent):
+class TGCN(Recurrent[Operator]):
     """Graph convolutions in front of gated recurrent units; 128 hidden features, two layers."""
 
     lr = 2e-3
-    understands = frozenset({"legacy"})
+    supported_settings = frozenset({"legacy"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__(config, time_spec, channels, nodes, TGCNCell, hidden=128, layers=2)
 
     def operators(self, nodes: Points) -> Operator:
-        """GCN's matrix, D^-1/2 (A + I) D^-1/2."""
-        a = symmetric(adjacency(nodes, self.near), loops=True)
-        return Operator.of(a, *self._where)
+        """D^-1/2 (A + I) D^-1/2, the matrix of GCN."""
+        a = symmetric(adjacency(nodes, self.num_neighbours), loops=True)
+        return Operator.of(a, *self._device_dtype)

@@ -1,13 +1,11 @@
-"""AGCRN: its formula in dense loops, a plain GRU as its special case, and its size."""
+"""AGCRN: its formula in dense loops, a GRU as its special case, and its size."""
 
 from __future__ import annotations
-
-from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from helpers.contracts import BATTERY, Case, ask, small_field, small_points, stirred
+from helpers.contracts import Case, forecast, perturb, small_field, small_points
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -21,37 +19,25 @@ from stonet.models.baselines.base import Inputs
 from stonet.models.forecaster import Supervision
 
 NODES, CHANNELS, EXTRA, PAST, HORIZON = 6, 2, 4, 3, 5
-PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
-
-
-@cache
-def case_of(place: str) -> Case:
-    return Case.of(small_field(*PLACES[place]), "model=agcrn", relabels=False)
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("truth", BATTERY, ids=lambda truth: truth.__name__)
-def test_agcrn_keeps_the_promises(truth, place: str) -> None:
-    truth(case_of(place))
 
 
 def made(*settings: str, nodes: Points | None = None) -> AGCRN:
-    """A small one in float64, no parameter at rest, with a calendar."""
+    """A small model in float64 with perturbed parameters and a calendar."""
     config = load_config(settings=("baseline.hidden=3", "baseline.embedding=2", *settings))
     time_spec = TimeSpec(3600 * SECOND, PAST, HORIZON, calendar=True)
     model = AGCRN(config, time_spec, CHANNELS, nodes or small_points("plane", NODES))
-    return stirred(model.double())  # type: ignore[return-value]
+    return perturb(model.double())  # type: ignore[return-value]
 
 
 def some_inputs(batch: int = 2, nodes: int = NODES) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     shapes = (batch, PAST, nodes, CHANNELS + EXTRA), (batch, HORIZON, EXTRA)
-    past, time_spec = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
-    return Inputs(past, time_spec, CHANNELS)
+    past, calendar = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    return Inputs(past, calendar, CHANNELS)
 
 
 def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list[Tensor]:
-    """One sample: node by node, term by term, each gate with its own slice of the pools."""
+    """One sample, node by node and term by term."""
     nodes, hidden = len(e), layer.hidden
     a = torch.stack([(e @ e[n]).clamp(min=0).exp() for n in range(nodes)])
     a = a / a.sum(1, keepdim=True)
@@ -73,10 +59,13 @@ def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list
     for x in xs:
         bias = [e @ layer.bias[:, g * hidden : (g + 1) * hidden] for g in range(3)]
         z, r = (
-            torch.sigmoid(convolved(x, layer.see, g) + convolved(h, layer.keep, g) + bias[g])
+            torch.sigmoid(
+                convolved(x, layer.input_map, g) + convolved(h, layer.state_map, g) + bias[g]
+            )
             for g in (0, 1)
         )
-        c = torch.tanh(convolved(x, layer.see, 2) + convolved(z * h, layer.renew, 0) + bias[2])
+        reset = convolved(z * h, layer.reset_map, 0)
+        c = torch.tanh(convolved(x, layer.input_map, 2) + reset + bias[2])
         h = r * h + (1 - r) * c
         states.append(h)
     return states
@@ -84,9 +73,9 @@ def by_hand(layer: AdaptiveGRU, xs: list[Tensor], e: Tensor, order: int) -> list
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 @torch.no_grad()
-def test_it_is_the_papers_formula(order: int) -> None:
+def test_the_forecast_equals_the_formula_of_the_paper(order: int) -> None:
     model, inputs = made(f"baseline.order={order}"), some_inputs()
-    found = model.roll(inputs, None, None)
+    found = model.forecast_nodes(inputs, None, None)
     for sample in range(2):
         xs = list(inputs.past[sample])
         for layer in model.layers:
@@ -102,8 +91,8 @@ def test_it_is_the_papers_formula(order: int) -> None:
 
 
 @torch.no_grad()
-def test_without_graph_and_embeddings_it_is_a_gated_recurrent_unit() -> None:
-    """torch resets behind the matrix, AGCRN before it: alike where that matrix is diagonal."""
+def test_without_graph_and_embeddings_it_is_a_gru() -> None:
+    """torch resets after the matrix, AGCRN before it: equal for a diagonal matrix."""
     model, inputs, width = (
         made("baseline.order=1", "baseline.layers=1", "baseline.embedding=1"),
         6,
@@ -113,11 +102,11 @@ def test_without_graph_and_embeddings_it_is_a_gated_recurrent_unit() -> None:
     layer, x = model.layers[0], some_inputs()
     gru = nn.GRU(inputs, width, batch_first=True).double()
     diagonal = torch.diag(torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
-    layer.renew.copy_(diagonal[None])
-    see, keep, bias = layer.see[0], layer.keep[0], layer.bias[0]
+    layer.reset_map.copy_(diagonal[None])
+    x_map, h_map, bias = layer.input_map[0], layer.state_map[0], layer.bias[0]
     z, r, c = (slice(g * width, (g + 1) * width) for g in range(3))  # torch calls them r, z, n
-    gru.weight_ih_l0.copy_(torch.cat([see[:, z], see[:, r], see[:, c]], dim=1).T)
-    gru.weight_hh_l0.copy_(torch.cat([keep[:, z].T, keep[:, r].T, diagonal]))
+    gru.weight_ih_l0.copy_(torch.cat([x_map[:, z], x_map[:, r], x_map[:, c]], dim=1).T)
+    gru.weight_hh_l0.copy_(torch.cat([h_map[:, z].T, h_map[:, r].T, diagonal]))
     gru.bias_ih_l0.copy_(torch.cat([bias[z], bias[r], bias[c]]))
     gru.bias_hh_l0.zero_()
     alone = x.past.transpose(1, 2).reshape(2 * NODES, PAST, inputs)
@@ -127,30 +116,30 @@ def test_without_graph_and_embeddings_it_is_a_gated_recurrent_unit() -> None:
 
 
 @torch.no_grad()
-def test_a_node_is_its_embedding() -> None:
-    """Nodes in another order, with their embeddings, give the same forecast; place is nothing."""
+def test_a_node_is_identified_by_its_embedding_only() -> None:
+    """Permuted nodes with their embeddings give the permuted forecast; positions do not matter."""
     model, inputs = made(), some_inputs()
-    before = model.roll(inputs, None, None)
+    before = model.forecast_nodes(inputs, None, None)
     order = torch.randperm(NODES, generator=torch.Generator().manual_seed(1))
     model.embedding.copy_(model.embedding[order].clone())
-    moved = Inputs(inputs.past[:, :, order], inputs.time_spec, CHANNELS)
+    moved = Inputs(inputs.past[:, :, order], inputs.calendar, CHANNELS)
     torch.testing.assert_close(
-        model.roll(moved, None, None), before[:, :, order], rtol=1e-10, atol=1e-10
+        model.forecast_nodes(moved, None, None), before[:, :, order], rtol=1e-10, atol=1e-10
     )
 
 
-def test_all_leads_are_said_at_once_and_no_label_is_looked_at() -> None:
+def test_targets_have_no_influence() -> None:
     model, inputs = made(), some_inputs()
     target = torch.full((2, HORIZON, NODES, CHANNELS), 9.0, dtype=torch.float64)
     supervision = Supervision(
         target, torch.ones_like(target, dtype=torch.bool), 0.0, torch.zeros(HORIZON)
     )
-    taught, alone = model.roll(inputs, None, supervision), model.roll(inputs, None, None)
-    assert torch.equal(taught, alone)
+    forced, alone = (model.forecast_nodes(inputs, None, given) for given in (supervision, None))
+    assert torch.equal(forced, alone)
 
 
 def test_the_number_of_parameters() -> None:
-    """The harness has an embedding for each layer (N x 4), and one readout for all leads."""
+    """The published benchmark has an embedding per layer (N x 4) and one readout per step."""
     config = load_config(settings=["baseline.order=2"])
     nodes = small_points("sphere", 2048)
     model = AGCRN(config, TimeSpec(SECOND, 12, 12, calendar=False), 1, nodes)
@@ -159,23 +148,23 @@ def test_the_number_of_parameters() -> None:
     assert count + 2048 * 4 - readout + rolled == 91_681
 
 
-def test_no_node_has_weights_for_each_sample() -> None:
-    """What is kept for the gradient grows with the weights plus the samples, not their product."""
+def test_weights_of_nodes_are_not_repeated_for_each_sample() -> None:
+    """Memory for the gradient grows with weights plus samples, not with their product."""
     batch, nodes = 64, 40
     model = made("baseline.hidden=16", "baseline.embedding=4", nodes=small_points("plane", nodes))
     kept: list[int] = []
     inputs = some_inputs(batch, nodes)
     with saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
-        model.roll(inputs, None, None).sum().backward()
+        model.forecast_nodes(inputs, None, None).sum().backward()
     weights, states = nodes * 2 * 16 * 48, PAST * nodes * batch * 48
     assert max(kept) <= max(weights, states) < weights * batch / 8
 
 
-def test_it_takes_no_other_points() -> None:
-    case = case_of("plane")
+def test_other_nodes_are_refused_and_other_queries_interpolated() -> None:
+    case = Case.of(small_field(), "model=agcrn")
     some = case.nodes.take(np.arange(20))
     with pytest.raises(UsageError, match="AGCRN has weights for each of its 24 training points"):
-        case.run.model.graph(some)
-    assert not case.run.model.inductive
-    elsewhere = ask(case.model(), case.batch(1), case.nodes, small_points("plane", 3, seed=5))
-    assert elsewhere.isfinite().all()  # asked between its points, it says their mean
+        case.fitted.node_graph(some)
+    assert not case.fitted.inductive
+    elsewhere = forecast(case.model(), case.batch(1), case.nodes, small_points("plane", 3, seed=5))
+    assert elsewhere.isfinite().all()
