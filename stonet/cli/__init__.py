@@ -40,11 +40,12 @@ for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduc
 app.add_typer(data_app, name="data")
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     """Print the version and end, before any command is read."""
     if wanted:
         sys.stdout.write(f"stonet {__version__}\n")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

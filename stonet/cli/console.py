@@ -39,6 +39,7 @@ COMPARISON_COLUMNS = {
     "seconds_per_epoch": "s/epoch",
     "peak_mb": "peak memory (MB)",
 }
+MAX_UNWRAPPED = 40  # characters of a cell that are kept on one line
 UNITS = "MAE, RMSE and bias in the units of the data; skill = 1 - MAE / MAE of persistence."
 
 
@@ -164,10 +165,14 @@ def plain_table(
     text: Collection[str],
     caption: str | None = None,
 ) -> Table:
-    """A table of strings; columns named in `text` are aligned left, all others right."""
+    """A table of strings; columns named in `text` are aligned left, all others right.
+
+    Long texts wrap.
+    """
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    for name in columns:
-        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
+    for number, name in enumerate(columns):
+        short = all(len(row[number]) <= MAX_UNWRAPPED for row in rows)
+        table.add_column(name, justify="left" if name in text else "right", no_wrap=short)
     for row in rows:
         table.add_row(*row)
     return table

@@ -333,6 +333,7 @@ def _draw_alternatives(axes: Axes, datasets: Sequence[str], lines: Sequence[Line
     models = unique(line["model"] for line in lines)
     colours = {model: PALETTE[rank % len(PALETTE)] for rank, model in enumerate(models)}
     markers = {"no_history": ("*", 11), "idw": ("s", 4), "kriging": ("o", 4)}
+    names = {"no_history": "direct forecast", "idw": "interpolated, IDW", "kriging": "kriging"}
     for row, dataset in enumerate(datasets):
         here = [x for x in lines if x["dataset"] == dataset and x["share"] in (MAIN_SHARE, None)]
         best = next((line["alternative_mae"] for line in here if "gain" in line), None)
@@ -346,7 +347,7 @@ def _draw_alternatives(axes: Axes, datasets: Sequence[str], lines: Sequence[Line
     axes.set_yticks(range(len(datasets)), datasets)
     axes.set_xlabel("MAE over that of the best interpolated forecast", fontsize=9)
     for method, (marker, size) in markers.items():
-        axes.plot([], [], marker, color="0.4", markersize=size, label=method.replace("_", " "))
+        axes.plot([], [], marker, color="0.4", markersize=size, label=names[method])
     for model, colour in colours.items():
         axes.plot([], [], "-", color=colour, linewidth=3, label=model)
     axes.legend(frameon=False, fontsize=7)

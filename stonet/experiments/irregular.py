@@ -79,11 +79,11 @@ COLUMNS = {
     "seeds": "seeds",
     "stale": "stale",
 }
-X_LABELS = {
-    "labels": "labels per training window",
-    "random": "single inputs missing (%)",
-    "outage": "sensors missing (%)",
-    "thinned": "input frames missing (%)",
+PANELS = {  # scenario -> title, x label
+    "labels": ("Missing labels", "labels per training window"),
+    "random": ("Missing values", "single inputs missing (%)"),
+    "outage": ("Missing sensors", "sensors missing (%)"),
+    "thinned": ("Missing frames", "input frames missing (%)"),
 }
 LINE_STYLES = ("-", "--", ":", "-.")
 Level = float | int | str
@@ -272,9 +272,13 @@ def figure(results: Sequence[Result], path: Path) -> None:
     lines = [line for line in table(results) if line["change"] is not None]
     if not lines:
         return
-    drawn, grid = panels(list(X_LABELS.values()), (4.2, 3.4))
-    for axes, scenario in zip(grid, X_LABELS, strict=True):
+    drawn, grid = panels([title for title, _ in PANELS.values()], (4.2, 3.4))
+    for axes, scenario in zip(grid, PANELS, strict=True):
         _draw_scenario(axes, lines, scenario)
+    for rank, dataset in enumerate(unique(line["dataset"] for line in lines)):
+        grid[0].plot([], [], "o", color=PALETTE[rank % len(PALETTE)], ms=3, label=dataset)
+    for rank, model in enumerate(unique(line["model"] for line in lines)):
+        grid[0].plot([], [], LINE_STYLES[rank % len(LINE_STYLES)], color="0.4", label=model)
     grid[0].legend(frameon=False, fontsize=7)
     save(drawn, path)
 
@@ -290,11 +294,11 @@ def _draw_scenario(axes: Axes, lines: Sequence[Line], scenario: str) -> None:
         x, y = [scale * line["level"] for line in curve], [line["change"] for line in curve]
         colour = PALETTE[datasets.index(dataset) % len(PALETTE)]
         style = LINE_STYLES[models.index(model) % len(LINE_STYLES)]
-        label = f"{dataset}, {model}"
-        axes.plot(x, y, style, color=colour, marker="o", markersize=3, label=label)
-    axes.axhline(GOALS.get(scenario, 0.0), color="0.4", linewidth=0.8, linestyle="--")
+        axes.plot(x, y, style, color=colour, marker="o", markersize=3)
+    if scenario in GOALS:
+        axes.axhline(GOALS[scenario], color="0.4", linewidth=0.8, linestyle="--")
     axes.set_yscale("symlog", linthresh=10)
     axes.set_ylim(bottom=min([-10.0, *(1.2 * line["change"] for line in here)]))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel(X_LABELS[scenario], fontsize=9)
+    axes.set_xlabel(PANELS[scenario][1], fontsize=9)
     axes.set_ylabel("change of the MAE (%)", fontsize=9)

@@ -27,12 +27,12 @@ def unique(values: Iterable[Key]) -> list[Key]:
     return list(dict.fromkeys(values))
 
 
-def mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float | int]) -> float | None:
     """The mean; None of nothing."""
     return float(np.mean(values)) if values else None
 
 
-def standard_deviation(values: Sequence[float]) -> float | None:
+def standard_deviation(values: Sequence[float | int]) -> float | None:
     """The standard deviation over the seeds; None of fewer than two."""
     return float(np.std(values)) if len(values) > 1 else None
 
@@ -98,7 +98,7 @@ def dataset_and_unit(line: Line) -> str:
     return f"{line['dataset']} ({experiment_data(line['dataset']).error_unit})"
 
 
-def number(value: float | None, dataset: str = "", spread: float | None = None) -> str:
+def number(value: float | int | None, dataset: str = "", spread: float | None = None) -> str:
     """A number with four digits and its spread, in the unit of the data set's errors."""
     if value is None:
         return DASH
@@ -106,7 +106,7 @@ def number(value: float | None, dataset: str = "", spread: float | None = None) 
     return f"{value / unit:.4g}" + ("" if spread is None else f" ± {spread / unit:.1g}")
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | int | None) -> str:
     """A change with its sign; from MAX_PERCENT on as a factor."""
     if value is None:
         return DASH

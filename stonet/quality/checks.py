@@ -315,7 +315,9 @@ def _long_runs(data: CheckInput, c: int, channel: str, constant: np.ndarray) -> 
             return f"{value}, {data.period(end - int(length[n]), end)}"
 
         count = len(nodes)
-        what = f"{plural(count, 'sensor')} of {channel} {verb(count, 'stick')} to one value for long."
+        what = (
+            f"{plural(count, 'sensor')} of {channel} {verb(count, 'stick')} to one value for long."
+        )
         advice = "Set these values to missing."
         yield Finding("warning", what, data.stations(nodes, detail), advice)
 
