@@ -48,7 +48,11 @@ class Experiment(Protocol):
 
         Returns:
             What JSON can hold: scores with `vars(trained.row)` under "training", from which the
-            training can be repeated step by step; or "skipped" with the reason.
+            training can be repeated step by step.
+
+        Raises:
+            UsageError: the model cannot be run on these data, such as daily persistence on data
+                without a daily cycle; the result then holds the reason as "skipped".
         """
 
     def table(self, results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stonet.config import Config, load_config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
+from stonet.errors import unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
@@ -140,11 +140,8 @@ def label(name: str, setting: str, value: str) -> str:
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
-    """Errors on the test part, or the reason why the model cannot be built."""
-    try:
-        return without_details(summarise_errors(train(dataset, config, budget)))
-    except UsageError as error:  # such as a package that is not installed
-        return {"skipped": str(error)}
+    """Errors on the test part."""
+    return without_details(summarise_errors(train(dataset, config, budget)))
 
 
 def table(results: Sequence[Result]) -> list[Line]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stonet.experiments.ablation import SEEDS
-from stonet.experiments.tables import DASH, Line, percent, unique
+from stonet.experiments.tables import DASH, Line, markdown_table, percent, unique
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 Tables = dict[str, list[Line]]
@@ -48,45 +48,41 @@ class Claim:
         return above and below and abs(value) >= self.noise
 
     @property
-    def mean(self) -> float:
-        """The mean over the data sets."""
-        return float(np.mean(list(self.values.values())))
-
-    @property
-    def missed(self) -> list[str]:
-        """The data sets on which the goal is not reached."""
-        return [dataset for dataset, value in self.values.items() if not self.reached(value)]
+    def mean(self) -> float | None:
+        """The mean over the data sets; None without values."""
+        return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
     def verdict(self) -> str:
         """Whether the claim holds."""
-        if not self.values:
+        values = self.values.values()
+        if self.mean is None:
             return "not measured"
-        if all(abs(value) < self.noise for value in self.values.values()):
+        if all(abs(value) < self.noise for value in values):
             return "within seed variation"
-        if not self.missed and (self.mean_least is None or self.mean >= self.mean_least):
-            complete = self.complete and len(self.values) >= self.expected
+        reached = sum(self.reached(value) for value in values)
+        if reached == len(values) and (self.mean_least is None or self.mean >= self.mean_least):
+            complete = self.complete and len(values) >= self.expected
             return "holds" if complete else "holds where measured"
-        return "holds partly" if 2 * len(self.missed) <= len(self.values) else "does not hold"
+        return "holds partly" if 2 * reached >= len(values) else "does not hold"
 
-    def row(self) -> list[str]:
-        """A row of the table of claims: title, goal, measured, verdict."""
-        summary = DASH
-        if self.values:
-            low, high = min(self.values.values()), max(self.values.values())
-            count = f"{len(self.values) - len(self.missed)} of {len(self.values)} data sets"
-            summary = f"mean {percent(self.mean)}, {percent(low)} to {percent(high)}; {count}"
-        return [self.title, self.goal, summary, f"**{self.verdict}**"]
+    def cell(self, dataset: str) -> str:
+        """The value of a data set, in bold where the goal is reached."""
+        value = self.values.get(dataset)
+        if value is None:
+            return DASH
+        return f"**{percent(value)}**" if self.reached(value) else percent(value)
 
-    def paragraph(self) -> str:
-        """The values behind the verdict, with notes."""
-        values = ", ".join(f"{dataset} {percent(v)}" for dataset, v in self.values.items())
-        text = f"**{self.title}: {self.verdict}.** {values or 'No values'}."
-        if self.missed:
-            text += f" Missed on {', '.join(self.missed)}."
-        if 0 < len(self.values) < self.expected:
-            text += f" {self.expected - len(self.values)} data set(s) not measured yet."
-        return text + self.note
+
+def claims_section(claims: Sequence[Claim], datasets: Sequence[str]) -> list[str]:
+    """The table of claims with their values by data set, and the notes."""
+    rows = [
+        [c.title, c.goal, *map(c.cell, datasets), percent(c.mean), f"**{c.verdict}**"]
+        for c in claims
+    ]
+    notes = [f"- {claim.title}: {claim.note.strip()}" for claim in claims if claim.note]
+    table = markdown_table(["claim", "goal", *datasets, "mean", "verdict"], rows)
+    return ["Values that reach the goal are bold.", "", *table, *notes, ""]
 
 
 def claims_of(tables: Tables, datasets: int, ablation_datasets: int) -> list[Claim]:
@@ -109,87 +105,43 @@ def _error_claims(tables: Tables, expected: int) -> list[Claim]:
     lines = tables["comparison"]
     complete, longer = _with_models(lines, REQUIRED), _with_models(tables["longer"], REQUIRED)
     on_base, all_on_base = _on_base(lines)
+    margin = f", by {MIN_MEAN_GAIN:g} % on average"
     return [
-        Claim(
-            "STONet beats every baseline and reference forecast",
-            f"MAE below the best other model, by {MIN_MEAN_GAIN:g} % on average",
-            _ours(complete, "improvement"),
-            expected,
-            least=0.0,
-            mean_least=MIN_MEAN_GAIN,
-            note=_significant(lines),
-        ),
-        Claim(
-            "STONet beats every published baseline in the same short time",
-            f"MAE below the best of eight baselines, by {MIN_MEAN_GAIN:g} % on average",
-            _below_baselines(lines),
-            expected,
-            least=0.0,
-            mean_least=MIN_MEAN_GAIN,
-        ),
-        Claim(
-            "STONet beats them with more time",
-            "MAE below the best other model, all with the budget `long`",
-            _ours(longer, "improvement"),
-            expected,
-            least=0.0,
-            note=_significant(longer),
-        ),
-        Claim(
-            "The gain is not due to the linear base",
-            "MAE below the best baseline on the same base",
-            _ours(lines, "improvement_on_base"),
-            expected,
-            least=0.0,
-            note=_significant(lines, "_on_base") + on_base,
-            complete=all_on_base,
-        ),
-    ]
+        Claim("STONet beats every baseline and reference forecast",
+              f"MAE below the best other model{margin}", _ours(complete, "improvement"), expected,
+              least=0.0, mean_least=MIN_MEAN_GAIN, note=_significant(lines)),
+        Claim("STONet beats every published baseline in the same short time",
+              f"MAE below the best of eight baselines{margin}", _below_baselines(lines), expected,
+              least=0.0, mean_least=MIN_MEAN_GAIN),
+        Claim("STONet beats them with more time",
+              "MAE below the best other model, all with the budget `long`",
+              _ours(longer, "improvement"), expected, least=0.0, note=_significant(longer)),
+        Claim("The gain is not due to the linear base",
+              "MAE below the best baseline on the same base",
+              _ours(lines, "improvement_on_base"), expected, least=0.0, complete=all_on_base,
+              note=_significant(lines, "_on_base") + on_base),
+    ]  # fmt: skip
 
 
 def _irregularity_claims(tables: Tables, expected: int) -> list[Claim]:
     """Unseen points, few labels, missing inputs."""
     lines, irregular = _at_main_share(tables["inductive"]), tables["irregular"]
-    inputs = f"a quarter missing costs at most {MAX_INPUT_COST:g} %"
     return [
-        Claim(
-            "Unseen points with a past are forecast as well as seen ones",
-            f"Deviation at most {MAX_DEVIATION:g} %",
-            _ours(lines, "deviation"),
-            expected,
-            most=MAX_DEVIATION,
-            note=_harder_points(lines),
-        ),
-        Claim(
-            "Direct forecasts at points without a past beat interpolated ones",
-            f"MAE at least {MIN_GAIN:g} % below the best interpolated forecast",
-            _ours(lines, "gain"),
-            expected,
-            least=MIN_GAIN,
-            note=_out_of_reach(lines),
-        ),
-        Claim(
-            "Half of the labels are enough",
-            f"n_t' = n_t / 2 costs at most {MAX_LABEL_COST:g} %",
-            _half_of_labels(irregular),
-            expected,
-            most=MAX_LABEL_COST,
-        ),
-        Claim(
-            "Missing inputs are tolerated: single values",
-            inputs,
-            _by_dataset(irregular, "change", model=OURS, scenario="random", level=QUARTER),
-            expected,
-            most=MAX_INPUT_COST,
-        ),
-        Claim(
-            "Missing inputs are tolerated: sensors",
-            inputs,
-            _by_dataset(irregular, "change", model=OURS, scenario="outage", level=QUARTER),
-            expected,
-            most=MAX_INPUT_COST,
-        ),
-    ]
+        Claim("Unseen points with a past are forecast as well as seen ones",
+              f"Deviation at most {MAX_DEVIATION:g} %", _ours(lines, "deviation"), expected,
+              most=MAX_DEVIATION),
+        Claim("Direct forecasts at points without a past beat interpolated ones",
+              f"MAE at least {MIN_GAIN:g} % below the best interpolated forecast",
+              _ours(lines, "gain"), expected, least=MIN_GAIN),
+        Claim("Half of the labels are enough",
+              f"n_t' = n_t / 2 costs at most {MAX_LABEL_COST:g} %", _half_of_labels(irregular),
+              expected, most=MAX_LABEL_COST),
+        *(Claim(f"Missing inputs are tolerated: {what}",
+                f"a quarter missing costs at most {MAX_INPUT_COST:g} %",
+                _by_dataset(irregular, "change", model=OURS, scenario=scenario, level=QUARTER),
+                expected, most=MAX_INPUT_COST)
+          for what, scenario in (("single values", "random"), ("sensors", "outage"))),
+    ]  # fmt: skip
 
 
 def _component_claims(tables: Tables, expected: int) -> list[Claim]:
@@ -198,31 +150,18 @@ def _component_claims(tables: Tables, expected: int) -> list[Claim]:
     by_seed = [_ablation_cost(alone, "seed", value) for value in SEEDS]
     changes = [abs(change) for values in by_seed for change in values.values()]
     noise = max(changes, default=math.inf)
-    note = " For the operator alone, without linear base and residual network; " + (
-        f"another seed changes its error by up to {noise:.1f} %."
-        if changes
-        else "the variation between seeds was not measured."
-    )
-    factors = (
-        ("Three levels are better than one", "MAE with one level above that with three",
-         _ablation_cost(alone, "levels", "1")),
-        ("Reconstruction helps (alpha)", "MAE without it above that with it",
-         _ablation_cost(alone, "alpha", "0.0")),
-    )  # fmt: skip
-    slower = {
-        dataset: 100 * (times - 1)
-        for dataset, times in _by_dataset(tables["cost"], "times", decoder="ode").items()
-    }
+    variation = f"changes its error by up to {noise:.1f} %" if changes else "was not measured"
+    note = "for the operator alone, without linear base and residual network; another seed "
+    note += f"{variation}."
+    times = _by_dataset(tables["cost"], "times", decoder="ode")
     return [
-        *(Claim(*factor, expected, least=0.0, noise=noise, note=note) for factor in factors),
-        Claim(
-            "The ODE decoder is slower",
-            "time per epoch above that of the revised decoder",
-            slower,
-            expected,
-            least=0.0,
-        ),
-    ]
+        Claim("Three levels are better than one", "MAE with one level above that with three",
+              _ablation_cost(alone, "levels", "1"), expected, least=0.0, noise=noise, note=note),
+        Claim("Reconstruction helps (alpha)", "MAE without it above that with it",
+              _ablation_cost(alone, "alpha", "0.0"), expected, least=0.0, noise=noise, note=note),
+        Claim("The ODE decoder is slower", "time per epoch above that of the revised decoder",
+              {name: 100 * (ratio - 1) for name, ratio in times.items()}, expected, least=0.0),
+    ]  # fmt: skip
 
 
 def _by_dataset(lines: Iterable[Line], key: str, **conditions: object) -> dict[str, float]:
@@ -255,25 +194,24 @@ def _with_models(lines: Sequence[Line], required: set[str]) -> list[Line]:
 def _below_baselines(lines: Sequence[Line]) -> dict[str, float]:
     """Percent by which STONet's MAE is below that of the best of all baselines."""
     complete = _with_models(lines, {*BASELINES})
-    best: dict[str, float] = {}
-    for model in BASELINES:
-        for dataset, mae in _by_dataset(complete, "mae", model=model).items():
-            best[dataset] = min(mae, best.get(dataset, math.inf))
-    ours = _ours(complete, "mae")
-    return {name: 100 * (1 - ours[name] / best[name]) for name in best if name in ours}
+    maes = [_by_dataset(complete, "mae", model=model) for model in BASELINES]
+    return {
+        name: 100 * (1 - mae / min(values[name] for values in maes if name in values))
+        for name, mae in _ours(complete, "mae").items()
+    }
 
 
 def _significant(lines: Sequence[Line], suffix: str = "") -> str:
     """The data sets with a significant difference, and those with too few windows."""
     p, gain = _ours(lines, f"p{suffix}"), _ours(lines, f"improvement{suffix}")
+    sure = [name for name, value in p.items() if value < SIGNIFICANCE]
     groups = {
-        "below": [name for name, value in p.items() if value < SIGNIFICANCE and gain[name] > 0],
-        "above": [name for name, value in p.items() if value < SIGNIFICANCE and gain[name] <= 0],
+        f"significantly (p < {SIGNIFICANCE:g}) below on": [n for n in sure if gain[n] > 0],
+        f"significantly (p < {SIGNIFICANCE:g}) above on": [n for n in sure if gain[n] <= 0],
+        "too few windows for a test on": [name for name in gain if name not in p],
     }
-    parts = [f"{word} on {', '.join(names)}" for word, names in groups.items() if names]
-    text = f" Significantly (p < {SIGNIFICANCE:g}) {' and '.join(parts)}." if parts else ""
-    untested = [name for name in gain if name not in p]
-    return text + (f" Too few windows for a test: {', '.join(untested)}." if untested else "")
+    parts = [f"{words} {', '.join(names)}" for words, names in groups.items() if names]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
@@ -297,33 +235,11 @@ def _at_main_share(lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line["share"] in shares]
 
 
-def _harder_points(lines: Sequence[Line]) -> str:
-    """Data sets on which persistence, too, has larger errors at the unseen points."""
-    ours = _ours(lines, "deviation")
-    harder = {
-        name: value
-        for name, value in _ours(lines, "persistence_deviation").items()
-        if min(value, ours.get(name, value)) > MAX_DEVIATION
-    }
-    each = ", ".join(f"{name} ({percent(value)})" for name, value in harder.items())
-    return f" The unseen points are harder for persistence, too, on {each}." if each else ""
-
-
-def _out_of_reach(lines: Sequence[Line]) -> str:
-    """Data sets on which even forecasts with a past would miss the goal."""
-    past, other = _ours(lines, "unseen"), _ours(lines, "alternative_mae")
-    limit = 1 - MIN_GAIN / 100
-    names = [name for name in past if past[name] > limit * other.get(name, math.inf)]
-    return f" With a past, too, the goal is missed on {', '.join(names)}." if names else ""
-
-
 def _half_of_labels(lines: Sequence[Line]) -> dict[str, float]:
     """Change of the MAE with half of the labels, in percent."""
     ours = [line for line in lines if (line["model"], line["scenario"]) == (OURS, "labels")]
-    changes = {}
-    for dataset in unique(line["dataset"] for line in ours):
-        by_level = {line["level"]: line["change"] for line in ours if line["dataset"] == dataset}
-        half = by_level.get(max(by_level) // 2)
-        if half is not None:
-            changes[dataset] = float(half)
-    return changes
+    levels: dict[str, list[int]] = {}
+    for line in ours:
+        levels.setdefault(line["dataset"], []).append(line["level"])
+    half = [line for line in ours if line["level"] == max(levels[line["dataset"]]) // 2]
+    return _by_dataset(half, "change")

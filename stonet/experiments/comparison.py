@@ -15,7 +15,7 @@ import numpy as np
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
+from stonet.errors import unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.significance import paired_block_bootstrap
 from stonet.experiments.budgets import ExperimentBudget
@@ -106,11 +106,8 @@ def variant(label: str) -> dict[str, Any]:
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
-    """Errors on the test part, or the reason why the model cannot be run."""
-    try:
-        trained = train(dataset, config, budget)
-    except UsageError as error:  # such as daily persistence without a daily cycle
-        return {"skipped": str(error)}
+    """Errors on the test part."""
+    trained = train(dataset, config, budget)
     scores = summarise_errors(trained) | {"by_hour": errors_by_hour(trained)}
     if cell.label == OURS:  # positions of the errors by point, once per data set
         nodes = trained.task.nodes

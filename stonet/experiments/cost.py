@@ -14,7 +14,7 @@ import numpy as np
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
+from stonet.errors import unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
@@ -71,13 +71,10 @@ def cells(
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
     """Time and memory of the training, errors on the training and the test part."""
-    try:
-        train(dataset, config, Budget(epochs=1, steps=1))  # loads what is loaded once
-        forget_peak()
-        before = resident_mb()
-        trained = train(dataset, config, budget)
-    except UsageError as error:  # such as a package that is not installed
-        return {"skipped": str(error)}
+    train(dataset, config, Budget(epochs=1, steps=1))  # loads what is loaded once
+    forget_peak()
+    before = resident_mb()
+    trained = train(dataset, config, budget)
     scores = without_details(summarise_errors(trained, "test", MAX_WINDOWS))
     scores["train_mae"] = summarise_errors(trained, "train", MAX_WINDOWS)["mae"]
     scores["memory_mb"] = trained.row.peak_mb - before  # beyond program and data

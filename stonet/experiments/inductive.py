@@ -112,14 +112,11 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     "ideal" is kriging of the observations at the seen points: a lower bound for any interpolated
     forecast.
     """
-    try:
-        trained = train(dataset, config, budget)
-    except UsageError as error:  # such as daily persistence without a daily cycle
-        return {"skipped": str(error)}
+    trained = train(dataset, config, budget)
     task, seen = trained.task, trained.task.dataset.seen
     unseen = np.asarray(task.dataset.unseen, dtype=np.int64)
     if not len(unseen):
-        return {"skipped": f"'{dataset.name}' holds no points out. Set data.unseen."}
+        raise UsageError(f"'{dataset.name}' holds no points out. Set data.unseen.")
     at_seen = list(forecasts_at(trained, seen, seen))
     groups = {"seen": point_errors(trained, at_seen, len(seen))}
     if trained.run.model.inductive:

@@ -26,7 +26,6 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.data.time_spec import HORIZON
 from stonet.data.windows import in_batches
-from stonet.errors import UsageError
 from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.scoring import BATCH, empty_statistics
 from stonet.experiments.budgets import ExperimentBudget
@@ -136,10 +135,7 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     """Train once, and score in every scenario of the cell."""
     scenario = cell.options["scenario"]
     between = scenario == "between"
-    try:
-        trained = train(subsample(dataset, EVERY) if between else dataset, config, budget)
-    except UsageError as error:  # such as daily persistence without a daily cycle
-        return {"skipped": str(error)}
+    trained = train(subsample(dataset, EVERY) if between else dataset, config, budget)
     scores: Scores = {"units": list(trained.run.units), "training": vars(trained.row)}
     if between:
         return scores | between_steps(BetweenSteps(trained, dataset, EVERY))

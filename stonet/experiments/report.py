@@ -15,9 +15,9 @@ from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget
 from stonet.experiments.cell import Result
-from stonet.experiments.claims import claims_of
+from stonet.experiments.claims import claims_of, claims_section
 from stonet.experiments.datasets import experiment_data
-from stonet.experiments.report_comparison import LONGER, LONGER_FACTORS, longer_section
+from stonet.experiments.report_comparison import LONGER, longer_section
 from stonet.experiments.report_tables import CHAPTERS
 from stonet.experiments.store import Store
 from stonet.experiments.tables import DASH, markdown_table
@@ -61,15 +61,11 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
     results = {name: found for name, (found, _) in loaded.items()}
     tables = {name: EXPERIMENTS[name].table(found) for name, found in results.items()}
     longer, _ = _load(store, "comparison", LONG, LONGER)
-    longer_ablation, _ = _load(store, "ablation", LONG, LONGER_FACTORS)
     tables["longer"] = EXPERIMENTS["comparison"].table(longer)
     claims = claims_of(tables, len(budget.datasets), len(budget.ablation_datasets))
     text = ["# Results", "", INTRO, "", *_protocol(budget)]
     text += _provenance(results, sum(expected for _, expected in loaded.values()))
-    text += ["## Do the claims hold?", ""]
-    head = ["claim", "goal", "measured", "verdict"]
-    text += markdown_table(head, [claim.row() for claim in claims])
-    text += [line for claim in claims if claim.values for line in (claim.paragraph(), "")]
+    text += ["## Do the claims hold?", "", *claims_section(claims, budget.datasets)]
     text += ["[Decisions](decisions.md) lists what was tried where a goal is missed.", ""]
     for name, (found, expected) in loaded.items():
         text += [f"## {name.capitalize()}", ""]
@@ -78,9 +74,7 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
             text += CHAPTERS[name](tables[name], found, budget.datasets)
             text += _figures(name, found)
         if name == "comparison" and tables["longer"]:
-            ablation = EXPERIMENTS["ablation"].table(longer_ablation)
-            origin = _origin([*longer, *longer_ablation])
-            text += longer_section(tables["longer"], ablation, LONG, origin)
+            text += longer_section(tables["longer"], LONG, _origin(longer))
     return "\n".join(text).rstrip() + "\n"
 
 

@@ -11,6 +11,7 @@ from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OURS, PAPER
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import (
     DASH,
+    Column,
     Line,
     change,
     dataset_and_unit,
@@ -26,7 +27,6 @@ from stonet.experiments.tables import (
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 LONGER = (OURS, "baselines", "references")  # rows of the comparison with more time
-LONGER_FACTORS = ("residual_width", "consecutive")  # factors of the ablation with more time
 ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OURS)
 COST_NOTE = (
     "Steps of the training, and its seconds including linear base, pretraining and validation. "
@@ -82,16 +82,11 @@ def comparison_chapter(
     """Errors and costs of every model; STONet's gain, the base's share, and its worst points."""
     first = {r.cell.dataset: r for r in measured(results) if _is_first(r)}
     summary = [_summary(lines, first.get(name), name) for name in datasets]
-    trained = [line for line in lines if line["model"] not in REFERENCE_FORECASTS]
-    costs = {
-        ((x["model"],), x["dataset"]): f"{x['steps']:.0f} ({x['seconds']:.0f} s)"
-        for x in sorted(trained, key=_rank)
-    }
     return [
         *("### Test MAE", "", *_ranked(lines, datasets, "mae")),
         *("### Test RMSE", "", *_ranked(lines, datasets, "rmse")),
         *("### Steps and seconds", "", COST_NOTE, ""),
-        *pivot(["model"], {name: name for name in datasets}, costs),
+        *_by_model(lines, datasets, lambda x: f"{x['steps']:.0f} ({x['seconds']:.0f} s)"),
         *("### Comparison with the paper", "", PAPER_NOTE, "", *table(PAPER_COLUMNS, summary)),
         *("### MAE with and without the linear base", "", *table(BASE_COLUMNS, summary)),
         *("### Bias, relative error and error by point of STONet", ""),
@@ -101,53 +96,29 @@ def comparison_chapter(
     ]
 
 
-def longer_section(
-    lines: Sequence[Line], ablation: Sequence[Line], budget: ExperimentBudget, origin: str
-) -> list[str]:
-    """The same models with more time, and the ablation of STONet's residual network.
+def longer_section(lines: Sequence[Line], budget: ExperimentBudget, origin: str) -> list[str]:
+    """The same models with more time.
 
     Args:
-        lines: of the comparison with more time.
-        ablation: lines of the ablation with more time.
-        budget: of both.
+        lines: of the comparison with this budget.
+        budget: of each training.
         origin: sentence on the commits that computed them.
     """
     command = f"stonet reproduce comparison --budget {budget.name} --models {','.join(LONGER)}"
-    steps = {
-        ((x["model"],), x["dataset"]): number(x["steps"])
-        for x in sorted(lines, key=_rank)
-        if x["model"] not in REFERENCE_FORECASTS
-    }
-    section = [
+    return [
         *("### With more time", ""),
         f"`{command}`: {budget.training} for each training, one seed. {origin} Test MAE:",
         *("", *_ranked(lines, budget.datasets, "mae")),
         *("Steps taken in that time; STONet's come after its pretraining:", ""),
-        *pivot(["model"], {name: name for name in budget.datasets}, steps),
+        *_by_model(lines, budget.datasets, lambda line: number(line["steps"])),
     ]
-    variants = {
-        "linear base": ("linear",),
-        "default": ("default", "residual_width", "128"),
-        "no residual network": ("default", "residual_width", "0"),
-        "operator, consecutive windows": ("operator", "consecutive", "4"),
-        "operator, single windows": ("operator", "consecutive", "1"),
-    }
-    cells: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {
-        ((dataset_and_unit(x),), (x["model"], x["factor"], x["value"])): error("mae")(x)
-        for x in ablation
-    }
-    if cells:
-        cells |= {
-            ((dataset_and_unit(x),), ("linear",)): error("mae")(x)
-            for x in lines
-            if x["model"] == "linear" and x["dataset"] in {one["dataset"] for one in ablation}
-        }
-        command = f"stonet reproduce ablation --budget {budget.name} "
-        command += f"--models {','.join(LONGER_FACTORS)}"
-        note = "MAE of STONet with and without its residual network, and of the operator alone "
-        note += f"with consecutive or single windows in a batch, in the same time (`{command}`):"
-        section += [note, "", *pivot(["data set"], variants, cells)]
-    return section
+
+
+def _by_model(lines: Sequence[Line], datasets: Sequence[str], cell: Column) -> list[str]:
+    """A table of trained models by data sets."""
+    trained = [line for line in lines if line["model"] not in REFERENCE_FORECASTS]
+    cells = {((x["model"],), x["dataset"]): cell(x) for x in sorted(trained, key=_rank)}
+    return pivot(["model"], {name: name for name in datasets}, cells)
 
 
 def _rank(line: Line) -> int:

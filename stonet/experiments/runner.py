@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from stonet.data.field import Dataset
-from stonet.errors import StonetError
+from stonet.errors import StonetError, UsageError
 from stonet.evaluation.comparison import Budget, Row
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
@@ -111,7 +111,10 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
     forget_peak()
     wall, cpu = time.perf_counter(), time.process_time()
     budget = training or cell.training
-    scores = EXPERIMENTS[cell.experiment].measure(cell, dataset, config, budget)
+    try:
+        scores = EXPERIMENTS[cell.experiment].measure(cell, dataset, config, budget)
+    except UsageError as error:  # the model cannot be run on these data
+        scores = {"skipped": str(error)}
     machine = {"cores": cores(), "threads": torch.get_num_threads()}
     return Result(
         cell=cell,

@@ -11,7 +11,7 @@ import pytest
 from helpers.small import small_dataset
 
 from stonet.data.field import Dataset
-from stonet.errors import StonetError
+from stonet.errors import UsageError
 from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import find
@@ -123,10 +123,10 @@ def test_the_ratio_one_includes_all_unseen_points(dataset) -> None:
         assert lines[1.0][group]["mae"] == found["groups"][group]["mae"]
 
 
-def test_data_without_unseen_points_are_skipped() -> None:
+def test_data_without_unseen_points_are_refused() -> None:
     cell = cell_of("persistence")
-    found = inductive.measure(cell, small_dataset(), cell.config, BUDGET)
-    assert "holds no points out" in found["skipped"]
+    with pytest.raises(UsageError, match="holds no points out"):
+        inductive.measure(cell, small_dataset(), cell.config, BUDGET)
 
 
 def test_all_models_have_cells_at_one_share_and_stonet_at_all_shares() -> None:
@@ -140,7 +140,7 @@ def test_all_models_have_cells_at_one_share_and_stonet_at_all_shares() -> None:
     assert [c.label for c in cells if c.options["ratios"]] == ["stonet 50% unseen"]
     full = inductive.cells(["wave"], ("stonet",), 1, experiment_budget("full"))
     assert [(c.inductive, c.config.data.unseen) for c in full] == [(True, None)]
-    with pytest.raises(StonetError, match="stgnc"):
+    with pytest.raises(UsageError, match="stgnc"):
         inductive.cells(["wave"], ("stgnc",), 1, budget)
 
 
