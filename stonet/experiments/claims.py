@@ -82,7 +82,13 @@ def claims_section(claims: Sequence[Claim], datasets: Sequence[str]) -> list[str
     ]
     notes = [f"- {claim.title}: {claim.note.strip()}" for claim in claims if claim.note]
     table = markdown_table(["claim", "goal", *datasets, "mean", "verdict"], rows)
-    return ["Values that reach the goal are bold.", "", *table, *notes, ""]
+    return [
+        "Changes in the quantity of the goal; values that reach it are bold.",
+        "",
+        *table,
+        *notes,
+        "",
+    ]
 
 
 def claims_of(tables: Tables, datasets: int, ablation_datasets: int) -> list[Claim]:

@@ -149,7 +149,7 @@ class BetweenSteps:
         Args:
             jitter: move each input but the newest to an earlier fine time, by less than a coarse
                 step.
-            true_times: tell the model the times of its inputs; otherwise it assumes regular ones.
+            true_times: pass the true times of the inputs; otherwise the model assumes regular ones.
         """
         windows, time_spec, every = self.windows(), self.trained.task.time_spec, self.every
         window_time = self.trained.task.config.network.window_time

@@ -172,7 +172,7 @@ def _observations(
 ) -> Float64[np.ndarray, "window future node channel"]:
     """The truth, NaN where missing; of many windows only some.
 
-    With gaps, kriging solves its system anew at every time.
+    With gaps, kriging solves another system at every time.
     """
     values = np.concatenate([np.where(b.observed, b.truth.double(), np.nan) for b in batches])
     every = -(-values.shape[0] * values.shape[1] // FRAMES)
@@ -250,7 +250,7 @@ def table(results: Sequence[Result]) -> list[Line]:
         cell = result.cell
         label = cell.label.split(" ")[0]
         rows.setdefault((cell.dataset, cell.options["share"], label), []).append(result)
-    lines = {key: _line(*key, found) for key, found in rows.items()}
+    lines = {key: _line(*key, group) for key, group in rows.items()}
     for (dataset, share, model), line in lines.items():
         if model == OURS and line["no_history"] is not None:
             line |= _gain(line, list(lines.values()), rows)

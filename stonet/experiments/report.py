@@ -58,21 +58,23 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
         budget: of the cells that are shown.
     """
     loaded = {name: _load(store, name, budget) for name in EXPERIMENTS}
-    results = {name: found for name, (found, _) in loaded.items()}
-    tables = {name: EXPERIMENTS[name].table(found) for name, found in results.items()}
+    tables = {name: EXPERIMENTS[name].table(results) for name, (results, _) in loaded.items()}
     longer, _ = _load(store, "comparison", LONG, LONGER)
     tables["longer"] = EXPERIMENTS["comparison"].table(longer)
     claims = claims_of(tables, len(budget.datasets), len(budget.ablation_datasets))
     text = ["# Results", "", INTRO, "", *_protocol(budget)]
-    text += _provenance(results, sum(expected for _, expected in loaded.values()))
+    text += _provenance(
+        [result for results, _ in loaded.values() for result in results],
+        expected=sum(count for _, count in loaded.values()),
+    )
     text += ["## Do the claims hold?", "", *claims_section(claims, budget.datasets)]
     text += ["[Decisions](decisions.md) lists what was tried where a goal is missed.", ""]
-    for name, (found, expected) in loaded.items():
+    for name, (results, expected) in loaded.items():
         text += [f"## {name.capitalize()}", ""]
-        text += [f"`stonet reproduce {name}`: {_count(found, expected)}.", ""]
+        text += [f"`stonet reproduce {name}`: {_count(results, expected)}.", ""]
         if tables[name]:
-            text += CHAPTERS[name](tables[name], found, budget.datasets)
-            text += _figures(name, found)
+            text += CHAPTERS[name](tables[name], results, budget.datasets)
+            text += _figures(name, results)
         if name == "comparison" and tables["longer"]:
             text += longer_section(tables["longer"], LONG, _origin(longer))
     return "\n".join(text).rstrip() + "\n"
@@ -140,24 +142,23 @@ def _protocol(budget: ExperimentBudget) -> list[str]:
     ]
 
 
-def _provenance(results: dict[str, list[Result]], expected: int) -> list[str]:
+def _provenance(results: Sequence[Result], expected: int) -> list[str]:
     """Missing and stale cells, commits, hours, machines."""
-    every = [result for found in results.values() for result in found]
     text = []
-    if len(every) < expected:
-        missing = f"**{expected - len(every)} of {expected} cells are not computed yet**"
+    if len(results) < expected:
+        missing = f"**{expected - len(results)} of {expected} cells are not computed yet**"
         text += [f"{missing}; dashes below.", ""]
-    stale = [result for result in every if result.stale]
+    stale = [result for result in results if result.stale]
     if stale:
         labels = sorted({f"{r.cell.experiment} {r.cell.label}" for r in stale})[:MAX_STALE_NAMES]
         reason = f"**{len(stale)} cells are stale (another version or other settings)**"
         text += [f"{reason}: {', '.join(labels)}.", ""]
-    if every:
-        hours = sum(result.seconds for result in every) / 3600
-        cores = sorted({str(result.machine["cores"]) for result in every})
-        torch = sorted({result.versions["torch"] for result in every})
+    if results:
+        hours = sum(result.seconds for result in results) / 3600
+        cores = sorted({str(result.machine["cores"]) for result in results})
+        torch = sorted({result.versions["torch"] for result in results})
         text += [
-            f"Commits that computed the cells (number of cells): {_commits(every)}; `+` marks "
+            f"Commits that computed the cells (number of cells): {_commits(results)}; `+` marks "
             f"uncommitted changes. {hours:.1f} hours in total, on machines with "
             f"{', '.join(cores)} cores, torch {', '.join(torch)}.",
             "",

@@ -75,8 +75,8 @@ def snapshots(
     name, unit = forecast.channels[channel], forecast.units[channel]
     expected, predicted = (_observed(field, channel)[list(leads)] for field in (truth, forecast))
     error = predicted - expected  # (lead, node), NaN where either is
-    known = expected if np.isfinite(expected).any() else predicted
-    value_scale = {"norm": _robust_scale(known), "cmap": "viridis"}
+    scaled = expected if np.isfinite(expected).any() else predicted
+    value_scale = {"norm": _robust_scale(scaled), "cmap": "viridis"}
     error_scale = {"norm": _symmetric_scale(error), "cmap": "RdBu_r"}
     projection = MapProjection.of(forecast.points)
     x_label, y_label = AXES[forecast.points.kind]

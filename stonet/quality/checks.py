@@ -1,6 +1,6 @@
 """Checks of single stations: time axis, missing values, flat lines, outliers.
 
-Each check takes a `CheckInput` and yields findings: what was found, where, and what to do.
+Each check takes a `CheckInput` and yields findings: what, where, and what to do.
 """
 
 from __future__ import annotations
@@ -315,9 +315,7 @@ def _long_runs(data: CheckInput, c: int, channel: str, constant: np.ndarray) -> 
             return f"{value}, {data.period(end - int(length[n]), end)}"
 
         count = len(nodes)
-        what = (
-            f"{plural(count, 'sensor')} of {channel} {verb(count, 'stick')} to one value for long."
-        )
+        what = f"{plural(count, 'sensor')} of {channel} {verb(count, 'stick')} to one value."
         advice = "Set these values to missing."
         yield Finding("warning", what, data.stations(nodes, detail), advice)
 
@@ -325,28 +323,28 @@ def _long_runs(data: CheckInput, c: int, channel: str, constant: np.ndarray) -> 
 def outlier_check(data: CheckInput) -> Iterator[Finding]:
     """Fill values that stand for "missing", and values far from all others of their station."""
     statistics, field = data.statistics, data.field
-    for (c, value), found in sorted(statistics.fill_values.items()):
-        if found.count > 1:
-            stations = plural(len(found.nodes), "station")
+    for (c, value), values in sorted(statistics.fill_values.items()):
+        if values.count > 1:
+            stations = plural(len(values.nodes), "station")
             yield Finding(
                 "warning",
-                f"{found.count} values of {field.channels[c]} are {value:g}, far from all others: "
+                f"{values.count} values of {field.channels[c]} are {value:g}, far from all others: "
                 'a fill value for "missing"?',
-                f"{stations}, first {data.station(found.node)}, {data.time(found.frame)}",
+                f"{stations}, first {data.station(values.node)}, {data.time(values.frame)}",
                 f"If so: --set read.missing={value:g}",
             )
     for c in range(len(field.channels)):
-        outliers = {n: found for (n, k), found in statistics.outliers.items() if k == c}
-        for (k, _), found in statistics.fill_values.items():
-            if k == c and found.count == 1:
-                outliers.setdefault(found.node, found)
+        outliers = {n: values for (n, k), values in statistics.outliers.items() if k == c}
+        for (k, _), values in statistics.fill_values.items():
+            if k == c and values.count == 1:
+                outliers.setdefault(values.node, values)
         if outliers:
             yield _outliers(data, c, outliers)
 
 
 def _outliers(data: CheckInput, c: int, outliers: dict[int, Occurrences]) -> Finding:
     """A finding on the outliers of one channel, by station."""
-    count = sum(found.count for found in outliers.values())
+    count = sum(values.count for values in outliers.values())
     low, high = (data.value(float(end[c]), c) for end in (data.sample.low, data.sample.high))
     be, their = ("is", "its") if count == 1 else ("are", "their")
     return Finding(

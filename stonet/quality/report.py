@@ -186,9 +186,9 @@ def _training_check(field: Field) -> tuple[dict[str, int], list[Finding]]:
     past, horizon = (duration_label(steps * spec.step) for steps in (spec.past, spec.horizon))
     counts = ", ".join(f"{count} for {part}" for part, count in windows.items())
     what = f"Windows of {spec.past} + {spec.horizon} frames ({past} in, {horizon} out): {counts}."
-    few = windows["train"] < MIN_TRAINING_WINDOWS
-    level: Level = "note" if few else "ok"
-    advice = "Expect little more than the linear base; give a longer series." if few else ""
+    short = windows["train"] < MIN_TRAINING_WINDOWS
+    level: Level = "note" if short else "ok"
+    advice = "Expect little more than the linear base; give a longer series." if short else ""
     return windows, [Finding(level, what, advice=advice)]
 
 

@@ -115,7 +115,7 @@ def compute_statistics(source: Field, sample: Sample) -> Statistics:
 
     Args:
         source: the field.
-        sample: its robust statistics, from which outliers are told.
+        sample: its robust statistics, which define outliers.
     """
     statistics, bins = _empty(source)
     below, above = sample.margins(SUSPECT_SIGMAS)
@@ -306,8 +306,10 @@ def _add(
         first = order[begin]
         frame, node, _ = cells[first].tolist()
         nodes = set(np.unique(cells[order[begin:end], 1]).tolist())
-        found = Occurrences(
+        new_values = Occurrences(
             int(end - begin), frame, node, float(value[first]), float(rank[first]), nodes
         )
         name = key[0][first].item(), key[1][first].item()
-        occurrences[name] = occurrences[name].merged(found) if name in occurrences else found
+        occurrences[name] = (
+            occurrences[name].merged(new_values) if name in occurrences else new_values
+        )

@@ -52,9 +52,9 @@ def test_statistics_equal_a_loop_over_every_series_for_any_block_size(monkeypatc
 
 def test_findings_do_not_depend_on_the_block_size(monkeypatch) -> None:
     field = with_value(-999.0, (slice(50, 60), 11, 0))
-    whole = check(field).to_json()
+    expected = check(field).to_json()
     monkeypatch.setattr(statistics, "CELLS_PER_BLOCK", 1_000)
-    assert check(field).to_json() == whole
+    assert check(field).to_json() == expected
 
 
 def test_a_field_larger_than_memory_is_checked_in_blocks(monkeypatch, tmp_path) -> None:
