@@ -1,4 +1,4 @@
-"""`python -m benchmarks operator|training|...|all [-o FILE] [--json]`, from a clone."""
+"""`python -m benchmarks operator|training|inference|scale|hindcast|variants|all`, from a clone."""
 
 from __future__ import annotations
 
@@ -10,61 +10,77 @@ from typing import Annotated, Any
 
 import typer
 
-from stonet.cli.options import Json
-from stonet.errors import UsageError, unknown_name
+from stonet.cli.options import HELP, Json
+from stonet.errors import StonetError, UsageError, unknown_name
 
-WHAT = ("operator", "training", "inference", "scale", "hindcast", "variants")
+BENCHMARKS = {  # name -> module with a function `run`
+    "operator": "benchmarks.operator",
+    "training": "benchmarks.training",
+    "inference": "benchmarks.inference",
+    "scale": "benchmarks.scaling",
+    "hindcast": "benchmarks.hindcast",
+    "variants": "benchmarks.variants",
+}
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=HELP)
 
 
+@app.command()
 def bench(
-    what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")] = "all",
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}, all.")] = "all",
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="A JSON file; what it holds of other parts stays."),
+        typer.Option("-o", "--out", help="JSON file; records of other benchmarks in it are kept."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure ours against peers, side by side; ratios above 1 mean that ours is better."""
-    if what not in (*WHAT, "all"):
-        raise unknown_name("benchmark", what, [*WHAT, "all"])
+    """Measure stonet against its peers. A ratio above 1 means that stonet is better."""
+    if name not in (*BENCHMARKS, "all"):
+        raise unknown_name("benchmark", name, [*BENCHMARKS, "all"])
     if out is not None and not out.parent.is_dir():
-        raise UsageError(f"No folder '{out.parent}' to write '{out.name}' into. Make it first.")
-    from benchmarks import BENCHMARKS
-    from benchmarks.report import bench_table
-    from stonet.cli.console import counting_bar, print_json, print_table, say
-    from stonet.experiments.provenance import commit
-    from stonet.system.atomic import replacing
-    from stonet.system.resources import describe
+        raise UsageError(f"No folder '{out.parent}' to write '{out.name}' into. Create it first.")
+    from benchmarks.report import records_table
+    from stonet.cli.console import print_json, print_table, say
+    from stonet.data.cf import replacing
 
     result: dict[str, Any] = {"runs": {}, "records": []}
-    if out is not None and out.is_file():  # parts that are not measured now stay as they are
+    if out is not None and out.is_file():
         result = json.loads(out.read_text())
-    for name in WHAT if what == "all" else (what,):
-        started, machine = time.monotonic(), describe()
-        with counting_bar(name, as_json) as bar:
-            found = BENCHMARKS[name](bar)
-        others = [record for record in result["records"] if record["part"] != name]
-        result["records"] = others + [record | {"part": name} for record in found]
-        result["runs"][name] = machine | {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "commit": commit(),
-            "seconds": round(time.monotonic() - started),
-        }
+    for part in BENCHMARKS if name == "all" else (name,):
+        _measure(part, result, as_json)
         if out is not None:
             with replacing(out) as path:
                 path.write_text(json.dumps(result, indent=1) + "\n")
     if as_json:
         print_json(result)
         return
-    print_table(bench_table(result["records"]), least=120)
-    say(f"Wrote {out}." if out else "", quiet=out is None)
+    print_table(records_table(result["records"]), min_width=120)
+    say(f"Wrote {out}.", quiet=out is None)
+
+
+def _measure(part: str, result: dict[str, Any], quiet: bool) -> None:
+    """Run one benchmark and replace its records in `result`."""
+    from importlib import import_module
+
+    from stonet.cli.console import counting_bar
+    from stonet.system.resources import commit, describe
+
+    started, machine = time.monotonic(), describe()
+    with counting_bar(part, quiet) as bar:
+        records = import_module(BENCHMARKS[part]).run(bar)
+    others = [record for record in result["records"] if record["part"] != part]
+    result["records"] = others + [record | {"part": part} for record in records]
+    result["runs"][part] = machine | {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
+        "seconds": round(time.monotonic() - started),
+    }
 
 
 def main() -> None:
-    """Run; a refusal is one clear message and exit code 2."""
+    """Run the command; an error is one message on stderr and the exit code of its kind."""
     try:
-        typer.run(bench)
-    except UsageError as error:
+        app(prog_name="python -m benchmarks")
+    except StonetError as error:
         sys.stderr.write(f"benchmarks: {error}\n")
         raise SystemExit(error.exit_code) from None
 

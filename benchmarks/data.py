@@ -1,4 +1,4 @@
-"""Data for the benchmarks: a smooth field that is carried around the globe, and its tasks."""
+"""Benchmark data: a smooth field that travels around the globe, and the task made of it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.training.task import Task
 
-HOUR = 3600 * 10**9
+HOUR = 3600 * 10**9  # nanoseconds
+START = 1_600_000_000 * 10**9  # nanoseconds since 1970
 WEATHER = ("network.latent=24", "graph.levels=3", "data.past=12", "data.horizon=12")
-WINDOWS = 2300  # of an epoch of the paper's weather task
+WINDOWS_PER_EPOCH = 2300  # of the paper's weather task
+
+
+def random_points(n: int, draw: np.random.Generator) -> Points:
+    """`n` points, uniform on the sphere."""
+    z, longitude = draw.uniform(-1, 1, n), draw.uniform(-180, 180, n)
+    return Points(np.stack([np.degrees(np.arcsin(z)), longitude], axis=1), "sphere")
 
 
 def globe(n: int, frames: int) -> Dataset:
-    """A few waves that travel eastwards, seen hourly at `n` random points."""
+    """Four waves that travel eastwards, observed hourly at `n` random points."""
     draw = np.random.default_rng(0)
-    z, longitude = draw.uniform(-1, 1, n), draw.uniform(-180, 180, n)
-    points = Points(np.stack([np.degrees(np.arcsin(z)), longitude], axis=1), "sphere")
-    times = np.arange(frames, dtype=np.int64) * HOUR + 1_600_000_000 * 10**9
+    points = random_points(n, draw)
+    times = np.arange(frames, dtype=np.int64) * HOUR + START
     x = points.embedded.astype(np.float32)
     phase = (2 * np.pi / 24) * np.arange(frames, dtype=np.float32)[:, None]
     values = np.zeros((frames, n), np.float32)
@@ -31,5 +37,12 @@ def globe(n: int, frames: int) -> Dataset:
 
 
 def weather(n: int, *settings: str, frames: int = 400, preset: str = "default") -> Task:
-    """The paper's weather task: twelve hours in, twelve out, three levels, d = 24."""
+    """The paper's weather task: twelve hours in, twelve hours out, three levels, d = 24.
+
+    Args:
+        n: number of points.
+        settings: "section.key=value", applied last.
+        frames: hours of data.
+        preset: of the configuration.
+    """
     return Task.of(globe(n, frames), load_config(preset, None, [*WEATHER, *settings]))

@@ -1,7 +1,7 @@
 """Hindcasts: a forecast from every hour of a year, from one Zarr store to another.
 
-By the commands that anyone would use, each in a process of its own. That memory does not grow with
-the series is seen beside the same for a month.
+Made with the `stonet` commands, each in a process of its own. A month of hindcasts beside the year
+shows that memory does not grow with the length of the series.
 """
 
 from __future__ import annotations
@@ -17,65 +17,74 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import WEATHER, globe
-from benchmarks.harness import Record, empty_record, in_child
+from benchmarks.harness import Record, Watch, empty_record, in_process
 from stonet.errors import StonetError
-from stonet.system.progress import ProgressCallback
 
-STATIONS, YEAR, MONTH, PAST = 500, 8760, 720, 12
-SHORT = ("train.epochs=1", "train.steps=20", "train.validation_windows=8")  # it need not be good
-ALIKE = 5  # forecasts that are looked at one by one
-
-
-def run(watch: ProgressCallback) -> list[Record]:
-    """A year and a month, with the same model."""
-    return measure(watch, STATIONS, YEAR, MONTH)
+STATIONS, YEAR_HOURS, MONTH_HOURS, PAST_HOURS = 500, 8760, 720, 12
+SHORT_TRAINING = ("train.epochs=1", "train.steps=20", "train.validation_windows=8")
+COMPARED_FORECASTS = 5
 
 
-def measure(watch: ProgressCallback, stations: int, year: int, month: int) -> list[Record]:
-    """Train for a moment, forecast from every hour of both, compare."""
+def run(watch: Watch) -> list[Record]:
+    """A year and a month of hindcasts with the same model."""
+    return measure(watch, STATIONS, YEAR_HOURS, MONTH_HOURS)
+
+
+def measure(watch: Watch, stations: int, year: int, month: int) -> list[Record]:
+    """Train briefly, forecast from every hour of both periods, compare.
+
+    Args:
+        watch: called before each step.
+        stations: number of points.
+        year: hours of the long period.
+        month: hours of the short period, on which the model is trained.
+    """
     with tempfile.TemporaryDirectory(prefix="stonet-hindcast-") as name:
         folder = Path(name)
         watch(0, 4, f"{stations} stations, {year} hours")
-        in_child({"do": "observed", "folder": name, "stations": stations, "hours": [year, month]})
+        sizes = {"folder": name, "stations": stations, "hours": [year, month]}
+        in_process(write_observations, sizes)
         watch(1, 4, "training")
-        words = [word for setting in (*WEATHER, *SHORT) for word in ("--set", setting)]
+        words = [word for setting in (*WEATHER, *SHORT_TRAINING) for word in ("--set", setting)]
         _stonet("fit", str(folder / f"{month}.zarr"), "-o", str(folder / "run"), *words)
-        found = {}
+        costs = {}
         for number, hours in enumerate((month, year)):
             watch(2 + number, 4, f"{hours} hindcasts")
             data, out = folder / f"{hours}.zarr", folder / f"hindcast{hours}.zarr"
-            found[hours] = _stonet("hindcast", str(folder / "run"), str(data), "-o", str(out))
-        told = in_child({"do": "compared", "folder": name, "hours": year}, OMP_NUM_THREADS="1")
-    record = empty_record("hindcast", stations, 24, 1, "one by one") | told
-    ours, less = found[year], found[month]
+            costs[hours] = _stonet("hindcast", str(folder / "run"), str(data), "-o", str(out))
+        errors = in_process(
+            compare_with_forecasts, {"folder": name, "hours": year}, OMP_NUM_THREADS="1"
+        )
     return [
-        record
+        empty_record("hindcast", stations, 24, 1, "one by one")
+        | errors
         | {
             "forecasts": year,
-            "seconds": ours["seconds"],
-            "ms_each": 1e3 * ours["seconds"] / year,
-            "peak_gb": ours["peak_gb"],
-            "peak_over_a_months": ours["peak_gb"] / less["peak_gb"],
+            "seconds": costs[year]["seconds"],
+            "ms_each": 1e3 * costs[year]["seconds"] / year,
+            "peak_gb": costs[year]["peak_gb"],
+            "peak_over_a_months": costs[year]["peak_gb"] / costs[month]["peak_gb"],
         }
     ]
 
 
 def _stonet(*words: str) -> Record:
-    return in_child({"do": "command", "words": words}, OMP_NUM_THREADS="1")
+    """Seconds and peak memory of a `stonet` command on one thread."""
+    return in_process(run_command, {"words": words}, OMP_NUM_THREADS="1")
 
 
-def observed(folder: str, stations: int, hours: list[int]) -> Record:
-    """In a child: stores of a field that has so many hours to forecast from."""
+def write_observations(folder: str, stations: int, hours: list[int]) -> Record:
+    """In a child: a store for each number of hours to forecast from."""
     from stonet.io.write import write
 
-    field = globe(stations, max(hours) + PAST - 1).episodes[0]
+    field = globe(stations, max(hours) + PAST_HOURS - 1).episodes[0]
     for length in hours:
-        write(field.between(0, length + PAST - 1), Path(folder) / f"{length}.zarr")
+        write(field.between(0, length + PAST_HOURS - 1), Path(folder) / f"{length}.zarr")
     return {}
 
 
-def command(words: list[str]) -> Record:
-    """In a child: what a command of stonet takes, from its start to its end."""
+def run_command(words: list[str]) -> Record:
+    """In a child: seconds and peak memory of one `stonet` command, start-up included."""
     from stonet.system.resources import peak_mb
 
     sys.argv, started = ["stonet", *words], time.perf_counter()
@@ -83,15 +92,16 @@ def command(words: list[str]) -> Record:
         runpy.run_module("stonet", run_name="__main__")
     except SystemExit as end:
         if end.code:
-            raise StonetError(f"stonet {' '.join(words)} ended with {end.code}.") from None
+            raise StonetError(f"stonet {' '.join(words)} ended with code {end.code}.") from None
     return {"seconds": time.perf_counter() - started, "peak_gb": peak_mb() / 1e3}
 
 
-def compared(folder: str, hours: int) -> Record:
-    """In a child: how far some of the hindcasts are from forecasts of the field up to then.
+def compare_with_forecasts(folder: str, hours: int) -> Record:
+    """In a child: the largest difference between some hindcasts and single forecasts.
 
-    The base foretells this field so well that the network's part hardly shows: what is checked is
-    that each is of its own time. tests/test_hindcast.py compares networks that say something.
+    The linear base predicts this field so well that the network adds little: the comparison shows
+    that each hindcast belongs to its own issue time. tests/inference/test_hindcast.py compares
+    networks that contribute more.
     """
     import xarray as xr
 
@@ -99,16 +109,14 @@ def compared(folder: str, hours: int) -> Record:
     from stonet.io.read import read
     from stonet.training.trained_model import TrainedModel
 
-    place = Path(folder)
-    trained, field = TrainedModel.load(place / "run"), read(place / f"{hours}.zarr")
+    root = Path(folder)
+    trained, field = TrainedModel.load(root / "run"), read(root / f"{hours}.zarr")
     errors: list[float] = []
-    with xr.open_zarr(place / f"hindcast{hours}.zarr", chunks=None) as file:
-        assert file.sizes["forecast_reference_time"] == hours
-        for issue in np.linspace(0, hours - 1, ALIKE).round().astype(int):
-            wanted = forecast(trained, field.between(issue, issue + PAST)).values[..., 0]
-            got: Any = file["wave"][issue].values
-            errors.append(float(np.abs(got - wanted).max() / np.abs(wanted).max()))
-    size = sum(
-        os.path.getsize(part) for part in place.glob(f"hindcast{hours}.zarr/**/*") if part.is_file()
-    )
-    return {"max_error": max(errors), "stored_mb": size / 1e6}
+    with xr.open_zarr(root / f"hindcast{hours}.zarr", chunks=None) as store:
+        assert store.sizes["forecast_reference_time"] == hours
+        for issue in np.linspace(0, hours - 1, COMPARED_FORECASTS).round().astype(int):
+            expected = forecast(trained, field.between(issue, issue + PAST_HOURS)).values[..., 0]
+            stored: Any = store["wave"][issue].values
+            errors.append(float(np.abs(stored - expected).max() / np.abs(expected).max()))
+    files = (path for path in root.glob(f"hindcast{hours}.zarr/**/*") if path.is_file())
+    return {"max_error": max(errors), "stored_mb": sum(map(os.path.getsize, files)) / 1e6}

@@ -1,4 +1,4 @@
-"""The two heavy operators against their peers: forward and backward, same graph, same weights."""
+"""The two costly operators against their peers: forward and backward, same graph and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import Record, Work, alternate, empty_record, peak_of, product, rate
+from benchmarks.harness import (
+    Record,
+    Watch,
+    Work,
+    alternate,
+    empty_record,
+    in_process,
+    product,
+    rate,
+)
 from benchmarks.peers import (
     Kernel,
     LiteralBranch,
@@ -20,23 +29,24 @@ from benchmarks.peers import (
     literal_kernel,
     nnconv,
     our_kernel,
-    trained,
+    trainable,
 )
 from stonet.config import ModelConfig
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
-from stonet.operators.branch import DecoderGraph, RevisedBranch
+from stonet.operators.branch import Links, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.progress import ProgressCallback
-from stonet.system.resources import peak_mb, reset_peak, resident_mb
+from stonet.system.resources import forget_peak, peak_mb, resident_mb
 
-INPUTS, STEPS = 7, 12  # what kappa sees of each end: a_t(x) and x; times in and out
+INPUTS = 7  # features of each end of an edge in kappa: a_t(x) and x
+STEPS = 12  # frames in, and frames out
+MAX_ERROR_POINTS = 96  # in the check against the literal sum
 Gradients = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """One kernel integral over some frames."""
+    """A kernel integral over `frames` frames at `n` points, with latent width `d`."""
 
     n: int
     d: int
@@ -46,19 +56,19 @@ class Encoder:
     double: bool = False
 
     def build(self) -> dict[str, Gradients]:
-        """Every variant as a call that gives its result and all gradients."""
+        """Every variant as a call that returns its result and all gradients."""
         torch.manual_seed(0)
         neighbours = within_radius(*_graph(self.n, self.degree), describe="nothing")
-        kind = torch.float64 if self.double else torch.float32
-        neighbours = neighbours.to(torch.device("cpu"), kind)
-        full = GraphKernel(INPUTS, 0, self.d, self.hidden, "full").to(kind)
-        diagonal = GraphKernel(INPUTS, 0, self.d, self.hidden, "diag").to(kind)
+        dtype = torch.float64 if self.double else torch.float32
+        neighbours = neighbours.to(torch.device("cpu"), dtype)
+        full = GraphKernel(INPUTS, 0, self.d, self.hidden, "full").to(dtype)
+        diagonal = GraphKernel(INPUTS, 0, self.d, self.hidden, "diag").to(dtype)
         shape = self.frames, self.n
         values, inputs = torch.randn(*shape, self.d), torch.randn(*shape, INPUTS)
-        values, inputs = (x.to(kind).requires_grad_() for x in (values, inputs))
-        upstream = torch.randn(*shape, self.d).to(kind)
+        values, inputs = (x.to(dtype).requires_grad_() for x in (values, inputs))
+        upstream = torch.randn(*shape, self.d).to(dtype)
 
-        def graded(kernel: Kernel) -> Gradients:
+        def with_gradients(kernel: Kernel) -> Gradients:
             apply, weights = kernel
 
             def call() -> Sequence[Tensor]:
@@ -67,28 +77,28 @@ class Encoder:
 
             return call
 
-        made = {
-            "ours": graded(our_kernel(full, neighbours)),
-            "literal": graded(literal_kernel(full, neighbours)),
-            "autograd": graded(autograd_kernel(full, neighbours)),
+        calls = {
+            "ours": with_gradients(our_kernel(full, neighbours)),
+            "literal": with_gradients(literal_kernel(full, neighbours)),
+            "autograd": with_gradients(autograd_kernel(full, neighbours)),
         }
         if installed("torch_geometric"):
-            made["nnconv"] = graded(nnconv(full, neighbours))
-        made["ours diagonal"] = graded(our_kernel(diagonal, neighbours))
+            calls["nnconv"] = with_gradients(nnconv(full, neighbours))
+        calls["ours diagonal"] = with_gradients(our_kernel(diagonal, neighbours))
         if installed("neuralop"):
-            made["gno"] = graded(gno(diagonal, neighbours))
-        return made
+            calls["gno"] = with_gradients(gno(diagonal, neighbours))
+        return calls
 
     @property
     def operations(self) -> float:
-        """Of forward and backward: three passes of the factorised sum."""
+        """Operations of forward and backward: three passes of the factorised sum."""
         per_node = self.degree * self.hidden * self.d + self.hidden * self.d**2 + self.d**2
         return 3 * 2 * per_node * self.n * self.frames
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The branch with a joint xi: twelve steps in, twelve out, asked at the nodes."""
+    """The branch with a joint xi at `n` nodes: twelve frames in, twelve out."""
 
     n: int
     d: int
@@ -97,60 +107,57 @@ class Decoder:
     degree: float = 20.0
     regular: bool = True
     double: bool = False
-    sample: int = 6  # groups of pairs of which a literal sum is timed
+    sample: int = 6  # groups of time pairs that are timed of a literal sum
 
     def build(self) -> dict[str, Gradients]:
-        """Every variant as a call that gives its result and all gradients."""
+        """Every variant as a call that returns its result and all gradients."""
         torch.manual_seed(0)
         points, _, radius = _graph(self.n, self.degree)
-        kind = torch.float64 if self.double else torch.float32
+        dtype = torch.float64 if self.double else torch.float32
         neighbours = within_radius(points, points, radius, "sharp")
-        links = DecoderGraph(
-            torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)
-        ).to(torch.device("cpu"), kind)
+        links = Links(torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)).to(
+            torch.device("cpu"), dtype
+        )
         config = ModelConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
-        branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(kind)
-        latent = torch.randn(self.batch, STEPS, self.n, self.d).to(kind).requires_grad_()
-        lags = self._lags().to(kind)
-        upstream = torch.randn(self.batch, STEPS, self.n, self.d).to(kind)
-        wanted = latent, *trained(branch, but="threshold")
+        branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(dtype)
+        latent = torch.randn(self.batch, STEPS, self.n, self.d).to(dtype).requires_grad_()
+        lags = self._lags().to(dtype)
+        upstream = torch.randn(self.batch, STEPS, self.n, self.d).to(dtype)
+        leaves = latent, *trainable(branch, exclude="threshold")
 
         def ours() -> Sequence[Tensor]:
             result = branch(latent, None, lags, links)
-            return result, *torch.autograd.grad(result, wanted, upstream)
+            return result, *torch.autograd.grad(result, leaves, upstream)
 
-        def literally(shared: bool) -> Gradients:
+        def literal(shared: bool) -> Gradients:
             sums = LiteralBranch(branch, links, lags, shared)
 
             def call() -> Sequence[Tensor]:
-                total: list[Tensor] | None = None
+                total: list[Tensor] = []
                 for group in sums.sample(self.sample):
                     part = sums.part(latent, group)
-                    found = [part.detach(), *torch.autograd.grad(part, wanted, upstream)]
-                    total = (
-                        found
-                        if total is None
-                        else [a + b for a, b in zip(total, found, strict=True)]
-                    )
-                return total or []
+                    terms = [part.detach(), *torch.autograd.grad(part, leaves, upstream)]
+                    total = [a + b for a, b in zip(total, terms, strict=True)] if total else terms
+                return total
 
             return call
 
-        return {"ours": ours, "pairs": literally(False), "lags": literally(True)}
+        return {"ours": ours, "pairs": literal(False), "lags": literal(True)}
 
     def factor(self, peer: str) -> float:
-        """How many times as long the whole sum takes as the sampled groups."""
+        """Number of groups in the complete sum over the number that is timed."""
         groups = STEPS**2 if peer == "pairs" else len(torch.unique(self._lags()))
         return max(1.0, groups / self.sample)
 
     @property
     def operations(self) -> float:
-        """Of forward and backward: three passes of the factorised sum."""
+        """Operations of forward and backward: three passes of the factorised sum."""
         pairs = STEPS**2 * self.degree * self.hidden * self.d
         last = STEPS * (self.hidden + 1) * self.d**2
         return 3 * 2 * (pairs + last) * self.n * self.batch
 
     def _lags(self) -> Tensor:
+        """Lag of every pair of target and input time, in steps: (1, future, past)."""
         steps = torch.arange(STEPS, dtype=torch.float32)
         if self.regular:
             return (1 + steps[:, None] + steps.flip(0))[None]
@@ -165,26 +172,33 @@ CASES: dict[str, type[Encoder] | type[Decoder]] = {"encoder": Encoder, "decoder"
 def compare_operator(
     name: str, threads: int = 1, memory: bool = False, **case: Any
 ) -> list[Record]:
-    """One record for each peer: how many times as much as ours it takes."""
-    made = CASES[name](**case)
-    calls: dict[str, Work] = dict(made.build())
-    time_spec = alternate(calls | {"gemm": product()}, threads)
-    limit, error = rate(time_spec["gemm"]), worst_error(name, **case)
+    """One record per peer: its time, and optionally its memory, over ours.
+
+    Args:
+        name: "encoder" or "decoder".
+        threads: PyTorch threads while timing.
+        memory: also measure peak memory, in processes of their own.
+        case: fields of `Encoder` or `Decoder`.
+    """
+    operator = CASES[name](**case)
+    calls: dict[str, Work] = dict(operator.build())
+    timings = alternate(calls | {"gemm": product()}, threads)
+    limit, error = rate(timings["gemm"]), max_errors(name, **case)
     records = []
     for peer in calls:
         if peer.startswith("ours"):
             continue
         own = "ours diagonal" if peer == "gno" else "ours"
-        factor = made.factor(peer) if isinstance(made, Decoder) else 1.0
-        peaks = {v: peak_of(name, v, **case) for v in (own, peer)} if memory else {}
-        share = made.operations / time_spec[own].cpu / limit if own == "ours" else None
-        record = record_of(name, made, threads, peer) | {
-            "time_ratio": factor * time_spec[peer].cpu / time_spec[own].cpu,
-            "wall_ratio": factor * time_spec[peer].wall / time_spec[own].wall,
+        factor = operator.factor(peer) if isinstance(operator, Decoder) else 1.0
+        peaks = {v: _peak_mb(name, v, **case) for v in (own, peer)} if memory else {}
+        share = operator.operations / timings[own].cpu / limit if own == "ours" else None
+        record = _case_record(name, operator, threads, peer) | {
+            "time_ratio": factor * timings[peer].cpu / timings[own].cpu,
+            "wall_ratio": factor * timings[peer].wall / timings[own].wall,
             "gemm_share": share,
             "max_error": error.get(peer),
-            "ours_seconds": time_spec[own].wall,
-            "rounds": time_spec[own].rounds,
+            "ours_seconds": timings[own].wall,
+            "rounds": timings[own].rounds,
             "extrapolated": factor > 1,
         }
         if peaks:
@@ -194,33 +208,34 @@ def compare_operator(
     return records
 
 
-def record_of(name: str, made: Encoder | Decoder, threads: int, peer: str) -> Record:
-    """The empty record of a case."""
-    extra = {k: v for k, v in asdict(made).items() if k not in ("n", "d", "double", "sample")}
-    return empty_record(name, made.n, made.d, threads, peer) | extra
+def _case_record(name: str, case: Encoder | Decoder, threads: int, peer: str) -> Record:
+    """An empty record with the sizes of the case."""
+    extra = {k: v for k, v in asdict(case).items() if k not in ("n", "d", "double", "sample")}
+    return empty_record(name, case.n, case.d, threads, peer) | extra
 
 
-def worst_error(name: str, **case: Any) -> dict[str, float]:
-    """Largest difference in float64, results and gradients, relative to the largest entry.
+def max_errors(name: str, **case: Any) -> dict[str, float]:
+    """Largest float64 difference of results and gradients, relative to the largest entry.
 
-    On at most 96 points, since here every pair of times is summed literally.
+    At no more than MAX_ERROR_POINTS points: here every pair of times is summed literally.
     """
-    small = {**case, "n": min(int(case["n"]), 96), "double": True}
+    small = {**case, "n": min(int(case["n"]), MAX_ERROR_POINTS), "double": True}
     small |= {"sample": STEPS**2} if name == "decoder" else {}
     with torch.random.fork_rng(devices=[]):
         calls = CASES[name](**small).build()
-    found = {peer: [part.detach() for part in call()] for peer, call in calls.items()}
+    results = {peer: [part.detach() for part in call()] for peer, call in calls.items()}
     errors = {}
-    for peer in found.keys() - {"ours", "ours diagonal"}:
-        own = found["ours diagonal" if peer == "gno" else "ours"]
-        # the weights of foreign peers lie otherwise than ours: compare what they pass on
-        alike = 3 if peer in ("nnconv", "gno") else len(own)
-        pairs = zip(found[peer][:alike], own[:alike], strict=True)
+    for peer in results.keys() - {"ours", "ours diagonal"}:
+        own = results["ours diagonal" if peer == "gno" else "ours"]
+        # other libraries lay out their weights differently: compare result and input gradients
+        compared = 3 if peer in ("nnconv", "gno") else len(own)
+        pairs = zip(results[peer][:compared], own[:compared], strict=True)
         errors[peer] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     return errors
 
 
 def _graph(n: int, degree: float) -> tuple[Points, Points, float]:
+    """Sources, targets and radius of a random graph on the sphere with this mean degree."""
     draw = np.random.default_rng(0).normal(size=(n, 3))
     draw /= np.linalg.norm(draw, axis=1, keepdims=True)
     latitude, longitude = np.arcsin(draw[:, 2]), np.arctan2(draw[:, 1], draw[:, 0])
@@ -229,13 +244,13 @@ def _graph(n: int, degree: float) -> tuple[Points, Points, float]:
 
 
 def installed(package: str) -> bool:
-    """Whether a peer can be asked."""
+    """Whether a peer's package can be imported."""
     return importlib.util.find_spec(package) is not None
 
 
-def run(watch: ProgressCallback) -> list[Record]:
-    """The published cases: sizes of the paper's tasks, one thread; the largest on two as well."""
-    orders: list[tuple[str, dict[str, Any]]] = [
+def run(watch: Watch) -> list[Record]:
+    """The published cases: sizes of the paper's tasks on one thread, the largest also on two."""
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("encoder", {"n": 137, "d": 32}),
         ("encoder", {"n": 512, "d": 64}),
         ("encoder", {"n": 2048, "d": 32}),
@@ -248,36 +263,41 @@ def run(watch: ProgressCallback) -> list[Record]:
         ("decoder", {"n": 2048, "d": 64}),
     ]
     records = []
-    for number, (name, case) in enumerate(orders):
-        watch(number, len(orders) + 2, f"{name} n={case['n']} d={case['d']}")
+    for number, (name, case) in enumerate(cases):
+        watch(number, len(cases) + 2, f"{name} n={case['n']} d={case['d']}")
         records += compare_operator(name, **case)
-    watch(len(orders), len(orders) + 2, "peak memory")
-    records += [_alone("encoder", n=2048, d=64, frames=48), _alone("decoder", n=2048, d=64)]
-    watch(len(orders) + 1, len(orders) + 2, "irregular times")
+    watch(len(cases), len(cases) + 2, "peak memory")
+    records += [_memory("encoder", n=2048, d=64, frames=48), _memory("decoder", n=2048, d=64)]
+    watch(len(cases) + 1, len(cases) + 2, "irregular times")
     return [*records, _irregular(n=512, d=64)]
 
 
-def peak(bench: str, variant: str, case: dict[str, Any]) -> Record:
-    """In a child: MB of one call beyond its arguments; start-up of the libraries left out."""
+def _peak_mb(name: str, variant: str, **case: Any) -> float:
+    """MB that one call needs beyond its arguments, in a process of its own."""
+    arguments = {"name": name, "variant": variant, "case": case}
+    return float(in_process(peak_of_call, arguments)["mb"])
+
+
+def peak_of_call(name: str, variant: str, case: dict[str, Any]) -> Record:
+    """In a child: MB of one call beyond its arguments, without the start-up of libraries."""
     torch.set_num_threads(1)
-    CASES[bench](**{**case, "n": 64}).build()[variant]()
-    call = CASES[bench](**case).build()[variant]
-    reset_peak()
+    CASES[name](**{**case, "n": 64}).build()[variant]()
+    call = CASES[name](**case).build()[variant]
+    forget_peak()
     before = resident_mb()
     call()
     return {"mb": peak_mb() - before}
 
 
-def _alone(name: str, **case: Any) -> Record:
-    """Our peak memory where no peer fits."""
-    made = CASES[name](**case)
-    ours = peak_of(name, "ours", **case)
-    return {**record_of(name, made, 1, "none"), "ours_mb": ours}
+def _memory(name: str, **case: Any) -> Record:
+    """Our peak memory at a size at which no peer fits into memory."""
+    record = _case_record(name, CASES[name](**case), 1, "none")
+    return record | {"ours_mb": _peak_mb(name, "ours", **case)}
 
 
 def _irregular(**case: Any) -> Record:
-    """Times without a common step, beside regular ones: the ratio is what they cost more."""
-    made = Decoder(**case, regular=False)
-    time_spec = alternate({"ours": made.build()["ours"], "even": Decoder(**case).build()["ours"]})
-    found = record_of("irregular", made, 1, "regular times")
-    return found | {"time_ratio": time_spec["even"].cpu / time_spec["ours"].cpu}
+    """The time of regular times over that of times without a common step."""
+    irregular, regular = Decoder(**case, regular=False), Decoder(**case)
+    timings = alternate({"ours": irregular.build()["ours"], "regular": regular.build()["ours"]})
+    record = _case_record("irregular", irregular, 1, "regular times")
+    return record | {"time_ratio": timings["regular"].cpu / timings["ours"].cpu}

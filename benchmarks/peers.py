@@ -1,11 +1,11 @@
-"""The peers of the operators, on the same graph and with the same weights as ours.
+"""Peers of the operators, on the same graph and with the same weights as ours.
 
 literal     the paper's formula: a d x d matrix for every edge
 nnconv      PyTorch Geometric's NNConv, which is that formula
-autograd    our own factorised sum, left to autograd instead of a backward written by hand
-gno         neuraloperator's integral transform; its kernel is a diagonal, and so is ours beside it
+autograd    our factorised sum, differentiated by autograd instead of by hand
+gno         neuraloperator's integral transform, compared with our diagonal kernel
 pairs       the decoder's formula, one pair of times after another
-lags        the same, with one kernel for all pairs of times that lie equally far apart
+lags        the same, with one kernel for all pairs of times with the same lag
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
 
 Apply = Callable[[Tensor, Tensor], Tensor]  # values (frame node latent), inputs (frame node input)
-Kernel = tuple[Apply, list[Tensor]]  # and the weights whose gradients belong to the work
+Kernel = tuple[Apply, list[Tensor]]  # a call, and the weights whose gradients are computed
 
 
-def trained(module: nn.Module, but: str = "") -> list[Tensor]:
-    """The parameters, without empty ones and the one named `but`."""
-    return [p for name, p in module.named_parameters() if p.numel() and name != but]
+def trainable(module: nn.Module, exclude: str = "") -> list[Tensor]:
+    """The non-empty parameters of a module, without the one named `exclude`."""
+    return [p for name, p in module.named_parameters() if p.numel() and name != exclude]
 
 
 def our_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
     """The operator as the network uses it."""
-    return lambda values, inputs: kernel(values, inputs, inputs, neighbours), trained(kernel)
+    return lambda values, inputs: kernel(values, inputs, inputs, neighbours), trainable(kernel)
 
 
 def literal_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
@@ -51,7 +51,7 @@ def literal_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
             frames.append(summed / neighbours.count.clamp(min=1)[:, None])
         return torch.stack(frames)
 
-    return apply, trained(kernel)
+    return apply, trainable(kernel)
 
 
 def nnconv(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
@@ -79,11 +79,11 @@ def nnconv(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
             ]
         )
 
-    return apply, trained(layer)
+    return apply, trainable(layer)
 
 
 def autograd_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
-    """Padded blocks and the factorised sum, as ours, with everything kept for the way back."""
+    """Our padded blocks and factorised sum, with all intermediates kept for autograd."""
 
     def apply(values: Tensor, inputs: Tensor) -> Tensor:
         v = pad(values, (0, 0, 0, 1))
@@ -98,11 +98,11 @@ def autograd_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
         summed = torch.cat(parts, dim=1)[:, torch.argsort(rows)]
         return summed / neighbours.count.clamp(min=1)[:, None]
 
-    return apply, trained(kernel)
+    return apply, trainable(kernel)
 
 
 def gno(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
-    """Neuraloperator's IntegralTransform, as it comes, with the weights of our diagonal kernel."""
+    """Neuraloperator's IntegralTransform, unchanged, with the weights of our diagonal kernel."""
     module: Any = importlib.import_module("neuralop.layers.integral_transform")
     target, source = neighbours.edges()
     splits = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(target).cumsum(0)])
@@ -114,7 +114,7 @@ def gno(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
     )
     layer.to(kernel.weight.dtype)
     first, last = layer.channel_mlp.fcs
-    with torch.no_grad():  # it sees the source first
+    with torch.no_grad():  # its first inputs are those of the source
         first.weight.copy_(torch.cat([kernel.source.weight, kernel.target.weight], dim=1))
         first.bias.copy_(kernel.target.bias)
         last.weight.copy_(kernel.weight.T)
@@ -125,11 +125,11 @@ def gno(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
             [layer(y=a, neighbors=edges, x=a, f_y=v) for v, a in zip(values, inputs, strict=True)]
         )
 
-    return apply, trained(layer)
+    return apply, trainable(layer)
 
 
 def _last_layer(kernel: GraphKernel) -> Tensor:
-    """From kappa's hidden layer to its d x d entries."""
+    """Weights from the hidden layer of kappa to its d x d entries."""
     latent = kernel.bias.shape[0]
     return kernel.weight.unflatten(0, (latent, -1)).permute(1, 0, 2).flatten(1)
 
@@ -137,8 +137,8 @@ def _last_layer(kernel: GraphKernel) -> Tensor:
 class LiteralBranch:
     """A matrix xi for every edge and pair of times, or (`shared`) for every edge and distinct lag.
 
-    The pairs of times that have one xi form a group; groups are summed one after another, each
-    with its own way back, since all of them do not fit into memory.
+    The pairs of times that share one xi form a group. Groups are summed one after another, each
+    with its own backward pass, since all of them together do not fit into memory.
     """
 
     def __init__(
@@ -149,35 +149,35 @@ class LiteralBranch:
         self.features = _edge_features(links.neighbours)
         self.future, self.past = torch.nonzero(torch.ones_like(lags[0])).T
         self.lags = lags.flatten()
-        alike = self.lags if shared else torch.arange(len(self.lags))
-        self.groups = [torch.nonzero(alike == value)[:, 0] for value in torch.unique(alike)]
+        keys = self.lags if shared else torch.arange(len(self.lags))
+        self.groups = [torch.nonzero(keys == key)[:, 0] for key in torch.unique(keys)]
         self.shape = lags.shape[1], len(links.own), branch.rank
 
     def part(self, latent: Tensor, group: Tensor) -> Tensor:
-        """What the pairs of one group add to the sum: (batch future query rank)."""
+        """The contribution of one group to the sum: (batch, future, query, rank)."""
         branch = self.branch
         size = branch.bias.shape
         last = branch.weight.unflatten(0, (size[0], -1)).permute(1, 0, 2).flatten(1)
         lag = self.lags[group[:1], None] / branch.horizon
         xi = gelu(branch.place(self.features) + branch.lag(lag)) @ last + branch.bias.flatten()
-        seen = latent[:, self.past[group]][:, :, self.source]  # batch pair edge latent
-        message = torch.einsum("bpei,eio->bpeo", seen, xi.unflatten(-1, size))
-        whole = latent.new_zeros(len(latent), *self.shape)
-        by_pair = whole[:, : len(group)].index_add(2, self.target, message)
-        mean = self.links.neighbours.count.clamp(min=1)[:, None]
-        return whole.index_add(1, self.future[group], by_pair) / mean
+        past = latent[:, self.past[group]][:, :, self.source]  # batch pair edge latent
+        message = torch.einsum("bpei,eio->bpeo", past, xi.unflatten(-1, size))
+        zeros = latent.new_zeros(len(latent), *self.shape)
+        by_pair = zeros[:, : len(group)].index_add(2, self.target, message)
+        count = self.links.neighbours.count.clamp(min=1)[:, None]
+        return zeros.index_add(1, self.future[group], by_pair) / count
 
-    def sample(self, most: int) -> list[Tensor]:
-        """At most so many groups, evenly spread."""
-        if len(self.groups) <= most:
+    def sample(self, max_groups: int) -> list[Tensor]:
+        """At most `max_groups` groups, evenly spread."""
+        if len(self.groups) <= max_groups:
             return self.groups
-        chosen = torch.linspace(0, len(self.groups) - 1, most).round().long().tolist()
+        chosen = torch.linspace(0, len(self.groups) - 1, max_groups).round().long().tolist()
         return [self.groups[number] for number in chosen]
 
 
 def _edge_features(neighbours: Neighbours) -> Tensor:
-    """Of every edge, in the order of `neighbours.edges()`."""
-    real = [b.index < neighbours.num_sources for b in neighbours.blocks]
-    owner = [b.rows[:, None].expand_as(r)[r] for b, r in zip(neighbours.blocks, real, strict=True)]
-    features = [b.features[r] for b, r in zip(neighbours.blocks, real, strict=True)]
-    return torch.cat(features)[torch.argsort(torch.cat(owner), stable=True)]
+    """Features of every edge, in the order of `neighbours.edges()`."""
+    edges = [(block, block.index < neighbours.num_sources) for block in neighbours.blocks]
+    target = [block.rows[:, None].expand_as(mask)[mask] for block, mask in edges]
+    features = [block.features[mask] for block, mask in edges]
+    return torch.cat(features)[torch.argsort(torch.cat(target), stable=True)]

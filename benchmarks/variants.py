@@ -1,14 +1,13 @@
-"""Variants of a training step that are offered, or are not, because of what is measured here.
+"""Variants of a training step, measured to decide which are offered.
 
-bf16       train.precision, which pays where a device has units for it
-compiled   the network by torch.compile, but for its kernel sums: written out by hand they are no
-           graph that it can follow
-twin       a kernel integral left to autograd and compiled, against the one written by hand
+bf16       train.precision; pays on devices with bf16 units
+compiled   the network under torch.compile, except the kernel sums, whose hand-written backward
+           torch.compile cannot trace
+twin       a kernel integral left to autograd and compiled, against the hand-written one
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Callable
@@ -18,22 +17,19 @@ from typing import Any
 import torch
 
 from benchmarks import operator
-from benchmarks.data import weather
-from benchmarks.harness import Record, alternate, empty_record, in_child
+from benchmarks.harness import Record, Watch, alternate, empty_record, in_process
 from benchmarks.peers import Kernel, autograd_kernel
+from benchmarks.training import trainer_and_step
 from stonet.data.batch import Batch
 from stonet.graph.neighbours import Neighbours
 from stonet.linear.regression import LinearForecast
 from stonet.operators.branch import RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.progress import ProgressCallback
-from stonet.system.resources import peak_mb, reset_peak, resident_mb
-from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Trainer
+from stonet.system.resources import forget_peak, peak_mb, resident_mb
 
 REPEATS = 5
-N, SHARED = 512, ("train.batch=8", "train.consecutive=8")
-BY_HAND: tuple[tuple[Any, str], ...] = (
+POINTS, SETTINGS = 512, ("train.batch=8", "train.consecutive=8")
+NOT_COMPILED: tuple[tuple[Any, str], ...] = (
     (GraphKernel, "forward"),
     (RevisedBranch, "forward"),
     (LinearForecast, "regressors"),
@@ -41,95 +37,90 @@ BY_HAND: tuple[tuple[Any, str], ...] = (
 )
 
 
-def run(watch: ProgressCallback) -> list[Record]:
-    """Each beside the step as it is, in a process of its own."""
-    orders: list[Record] = [
-        {"do": "bf16"},
-        {"do": "compiled"},
-        {"do": "twin", "d": 64, "hidden": 64, "frames": 1},
-        {"do": "twin", "d": 24, "hidden": 16, "frames": 19},  # as in the step above
+def run(watch: Watch) -> list[Record]:
+    """Each variant against the step as it is, in a process of its own."""
+    variants: list[tuple[Callable[..., Record], Record]] = [
+        (bf16, {}),
+        (compiled, {}),
+        (twin, {"d": 64, "hidden": 64, "frames": 1}),
+        (twin, {"d": 24, "hidden": 16, "frames": 19}),  # sizes of the training step above
     ]
     records = []
-    for number, order in enumerate(orders):
-        watch(number, len(orders), order["do"])
-        with tempfile.TemporaryDirectory() as fresh:  # nothing that was compiled before
-            alone = {"TORCHINDUCTOR_CACHE_DIR": fresh, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-            found = in_child({**order, "n": N}, 1, OMP_NUM_THREADS="1", **alone)
-        records.append(empty_record("variant", N, order.get("d", 24), 1, order["do"]) | found)
+    for number, (variant, sizes) in enumerate(variants):
+        name = variant.__name__
+        watch(number, len(variants), name)
+        with tempfile.TemporaryDirectory() as cache:  # without earlier compilations
+            inductor = {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+            arguments = {**sizes, "n": POINTS}
+            ratios = in_process(variant, arguments, 1, OMP_NUM_THREADS="1", **inductor)
+        records.append(empty_record("variant", POINTS, sizes.get("d", 24), 1, name) | ratios)
     return records
 
 
 def bf16(n: int) -> Record:
     """In a child: a step in bf16 over one in float32."""
-    (_, exact), (_, rough) = stepping(n), stepping(n, "train.precision=bf16")
-    return _beside(exact, rough)
+    _, single = trainer_and_step(n, *SETTINGS)
+    _, half = trainer_and_step(n, *SETTINGS, "train.precision=bf16")
+    return _compare(single, half)
 
 
 def compiled(n: int, backend: str = "inductor") -> Record:
-    """In a child: a step with everything compiled that can be over one as it is."""
-    for owner, name in BY_HAND:
+    """In a child: a step with all that can be compiled, over a plain step."""
+    for owner, name in NOT_COMPILED:
         setattr(owner, name, torch.compiler.disable(getattr(owner, name)))
-    torch._dynamo.config.recompile_limit = 64  # layers of one class, each with its own sizes
-    (trainer, plain), (other, step) = stepping(n), stepping(n)
-    other.model.compile(backend=backend)
-    seconds = _first(step)
-    plain()
-    differ = abs(other.loss / trainer.loss - 1)
-    return _beside(plain, step) | {"first_seconds": seconds, "max_error": differ}
+    torch._dynamo.config.recompile_limit = 64  # layers of one class have different sizes
+    plain_trainer, plain_step = trainer_and_step(n, *SETTINGS)
+    trainer, step = trainer_and_step(n, *SETTINGS)
+    trainer.model.compile(backend=backend)
+    seconds = _first_call_seconds(step)
+    plain_step()
+    difference = abs(trainer.loss / plain_trainer.loss - 1)
+    return _compare(plain_step, step) | {"first_seconds": seconds, "max_error": difference}
 
 
 def twin(n: int, d: int, hidden: int, frames: int, backend: str = "inductor") -> Record:
-    """In a child: the compiled twin of our kernel integral over ours, forward and backward."""
+    """In a child: the compiled autograd kernel integral over ours, forward and backward."""
 
     def compiled_kernel(kernel: GraphKernel, neighbours: Neighbours) -> Kernel:
         call, weights = autograd_kernel(kernel, neighbours)
         return torch.compile(call, dynamic=False, backend=backend), weights
 
     setattr(operator, "autograd_kernel", compiled_kernel)  # noqa: B010
-    made = operator.Encoder(n, d, frames, hidden).build()
-    ours, other = made["ours"], made["autograd"]
-    seconds = _first(other)
-    used = _memory(other), _memory(ours)
-    return _beside(ours, other) | {
-        "first_seconds": seconds,
+    calls = operator.Encoder(n, d, frames, hidden).build()
+    ours, other = calls["ours"], calls["autograd"]
+    first_seconds = _first_call_seconds(other)
+    variant_mb, ours_mb = _memory_mb(other), _memory_mb(ours)
+    return _compare(ours, other) | {
+        "first_seconds": first_seconds,
         "frames": frames,
         "hidden": hidden,
-        "ours_mb": used[1],
-        "variant_mb": used[0],
+        "ours_mb": ours_mb,
+        "variant_mb": variant_mb,
     }
 
 
-def stepping(n: int, *settings: str) -> tuple[Trainer, Callable[[], None]]:
-    """A trainer, and its next step as a call."""
-    task = weather(n, *SHARED, *settings)
-    trainer = Trainer(TrainedModel.untrained(task), task)
-    trainer.prepare()
-    number = itertools.count()
-    return trainer, lambda: trainer.step(trainer.loader.step_batch(next(number)))
-
-
-def _first(call: Callable[[], object]) -> float:
-    """CPU seconds of the first call, in which everything is compiled; the C compiler's too."""
+def _first_call_seconds(call: Callable[[], object]) -> float:
+    """CPU seconds of the first call, compilation and the C compiler included."""
     started = os.times()
     call()
     return sum(os.times()[:4]) - sum(started[:4])
 
 
-def _memory(call: Callable[[], object]) -> float:
-    """MB that a call takes beyond what was there."""
-    reset_peak()
+def _memory_mb(call: Callable[[], object]) -> float:
+    """Peak MB of a call beyond the memory in use before it."""
+    forget_peak()
     before = resident_mb()
     call()
     return peak_mb() - before
 
 
-def _beside(plain: Callable[[], object], variant: Callable[[], object]) -> Record:
-    """The variant over what is there, above 1: it is slower; several times, for the spread."""
-    clocks = [alternate({"plain": plain, "variant": variant}) for _ in range(REPEATS)]
-    ratios = sorted(time_spec["variant"].cpu / time_spec["plain"].cpu for time_spec in clocks)
+def _compare(plain: Callable[[], object], variant: Callable[[], object]) -> Record:
+    """CPU time of the variant over the plain call (above 1: slower), and the range of repeats."""
+    repeats = [alternate({"plain": plain, "variant": variant}) for _ in range(REPEATS)]
+    ratios = sorted(timings["variant"].cpu / timings["plain"].cpu for timings in repeats)
     return {
         "time_ratio": median(ratios),
         "lowest": ratios[0],
         "highest": ratios[-1],
-        "ours_seconds": median(time_spec["plain"].cpu for time_spec in clocks),
+        "ours_seconds": median(timings["plain"].cpu for timings in repeats),
     }

@@ -1,13 +1,20 @@
-"""The command line. Thin: commands read options, call the library, print. They import late."""
+"""The command line: `stonet fit`, `predict`, `check`, ...; one file per command.
+
+Comes in: options. Goes out: tables and messages for people, or one JSON object. Commands are thin:
+they read options, call the library and print; heavy modules are imported inside them, so that help
+is quick. Start reading at `options.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from typing import Annotated, NoReturn
 
 import typer
 
+from stonet._version import __version__
 from stonet.cli.check import check
 from stonet.cli.compare import compare
 from stonet.cli.data import data_app
@@ -15,45 +22,67 @@ from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
+from stonet.cli.options import HELP
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
 from stonet.errors import StonetError
 
 app = typer.Typer(
     name="stonet",
-    help="From scattered sensors to a forecast anywhere, at any time.",
+    help="Forecasts from scattered sensors, anywhere and at any time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings=HELP,
 )
 for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduce):
     app.command()(command)
 app.add_typer(data_app, name="data")
 
 
+def _print_version(wanted: bool) -> bool:
+    """Print the version and end, before any command is read."""
+    if wanted:
+        sys.stdout.write(f"stonet {__version__}\n")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options of `stonet` itself."""
+
+
 def main() -> None:
-    """Run a command; a refusal is one clear message and its exit code."""
+    """Run a command; an error becomes one message and the exit code of its kind."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a second pool of threads would fight
-    as_json = "--json" in sys.argv
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would compete with PyTorch's
     try:
         app(prog_name="stonet")
     except StonetError as error:
-        _refuse(str(error), type(error).__name__, error.exit_code, as_json)
+        _fail(str(error), type(error).__name__, error.exit_code)
     except MemoryError:
-        text = "Out of memory. Use fewer points, a smaller train.batch or network.latent."
-        _refuse(text, "MemoryError", 4, as_json)
+        message = "Out of memory. Use fewer points, or a smaller train.batch or network.latent."
+        _fail(message, "MemoryError", 4)
     except OSError as error:
-        _refuse(f"{error}. Check the path, the space and your rights.", "OSError", 4, as_json)
+        _fail(f"{error}. Check the path, the free space and the permissions.", "OSError", 4)
     except Exception as error:
         if os.environ.get("STONET_DEBUG"):
             raise
-        text = f"{type(error).__name__}: {error}. This is a bug; STONET_DEBUG=1 shows where."
-        _refuse(text, "Internal", 5, as_json)
+        message = f"{type(error).__name__}: {error}. This is a bug; STONET_DEBUG=1 shows where."
+        _fail(message, "Internal", 5)
 
 
-def _refuse(message: str, kind: str, code: int, as_json: bool) -> None:
-    if as_json:
+def _fail(message: str, kind: str, code: int) -> NoReturn:
+    """Print the error on stderr, with --json also as an object on stdout, and exit."""
+    if "--json" in sys.argv:
         json.dump({"error": {"kind": kind, "message": message, "exit_code": code}}, sys.stdout)
         sys.stdout.write("\n")
     sys.stderr.write(f"stonet: {message}\n")

@@ -1,4 +1,4 @@
-"""stonet check."""
+"""stonet check: quality control of station data."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.options import DataArgument, Json, Reading, Settings, reading, sources_of
+from stonet.cli.options import DataArgument, Json, ReadSettings, Settings, open_data, read_options
 from stonet.errors import UsageError
 
 
-@reading
+@read_options
 def check(
     data: DataArgument,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Draw map and availability: check.png.")
+        Path | None,
+        typer.Option("-o", "--out", help="PNG file with a map and the availability over time."),
     ] = None,
-    read: Reading = None,
+    read: ReadSettings = (),
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """The data doctor: shape, gaps, duplicates, units, dead sensors, neighbours; what to do."""
+    """Check data before training: gaps, duplicates, units, stuck sensors, outliers, positions."""
     from stonet.cli.console import counting_bar, print_json, print_table, say
     from stonet.config import load_config
+    from stonet.data.cf import replacing
+    from stonet.datasets import DATASETS
     from stonet.plotting.figures import png
     from stonet.quality.figure import quality_figure
     from stonet.quality.report import check, findings_table
-    from stonet.system.atomic import replacing
-    from stonet.system.progress import reporting_to
+    from stonet.system.progress import watched
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
-        raise UsageError(f"Cannot draw '{out}'; expected a name that ends in .png, in a folder.")
-    asked = list(read or [])
-    config = load_config(settings=[*(settings or []), *asked]).read
-    with counting_bar("examining", as_json, transient=True) as bar, reporting_to(bar):
-        report = check(sources_of(data, config, quiet=True), config)
+        raise UsageError(f"Cannot draw '{out}'; expected a .png file in an existing folder.")
+    config = load_config(settings=[*(settings or []), *read]).read
+    with counting_bar("checking", as_json, transient=True) as bar, watched(bar):
+        named = data in DATASETS
+        source = open_data(data, config, quiet=True).episodes[0] if named else data
+        report = check(source, config)
     if out is not None and report.field is not None:
         with replacing(out) as path:
             path.write_bytes(png(quality_figure(report, data)))
@@ -43,7 +46,7 @@ def check(
         print_json(report.to_json() | {"data": data, "figure": str(out) if out else None})
     else:
         print_table(findings_table(report))
-        say(f"Drew {out}." if out and report.field else "Draw it with -o check.png.")
+        say(f"Wrote {out}." if out and report.field else "-o check.png draws a figure.")
         if report.worst != "error":
             say(f"Next: stonet fit {data} -o runs/first")
     if report.worst == "error":

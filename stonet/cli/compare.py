@@ -1,4 +1,4 @@
-"""stonet compare."""
+"""stonet compare: models side by side on the same data and budget."""
 
 from __future__ import annotations
 
@@ -9,125 +9,117 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stonet.cli.options import DataArgument, Json, Reading, Settings, open_data, reading, tell_notes
-from stonet.errors import UsageError, unknown_name
+from stonet.cli.options import (
+    DataArgument,
+    Json,
+    Preset,
+    ReadSettings,
+    Settings,
+    model_names,
+    open_data,
+    read_options,
+)
+from stonet.errors import UsageError
 
 if TYPE_CHECKING:
     from stonet.config import Config
     from stonet.data.field import Dataset
     from stonet.evaluation.comparison import Comparison
 
-MINUTES = 2.0  # for each model and seed, unless asked otherwise
-UNSEEN = 0.2  # share of points held out for --inductive where the data set has none
+DEFAULT_MINUTES = 2.0  # of training for each model and seed
+UNSEEN_SHARE = 0.2  # of the points held out with --inductive, where the data set has no choice
 
 
-@reading
+@read_options
 def compare(
     data: DataArgument,
     models: Annotated[
-        str, typer.Option(help="stonet,dcrnn,...; 'all' and 'references' stand for several.")
+        str, typer.Option(help="Models: stonet,dcrnn,... or a group: all, baselines, references.")
     ] = "all",
     budget: Annotated[
-        float | None, typer.Option(help="Minutes of training for each model and seed.")
+        float | None, typer.Option(help="Minutes of training for each model and seed; default: 2.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Instead: passes over the training windows.")
+        int | None, typer.Option(help="Passes over the training windows, instead of minutes.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many, from train.seed on.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, counted from train.seed.")] = 1,
     inductive: Annotated[
-        bool, typer.Option("--inductive", help="Also score points never trained on.")
+        bool, typer.Option("--inductive", help="Also score points that training never saw.")
     ] = False,
-    preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
+    preset: Preset = "default",
     settings: Settings = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A folder for compare.json and compare.png.")
+        Path | None, typer.Option("-o", "--out", help="Folder for compare.json and compare.png.")
     ] = None,
-    read: Reading = None,
+    read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
-    """Train models side by side on the same data and budget; one table."""
+    """Train models on the same data with the same budget, and score them in one table."""
     from stonet.cli.console import counting_bar, say
     from stonet.config import load_config
-    from stonet.evaluation.comparison import compare as run
-    from stonet.training.budget import Budget
+    from stonet.evaluation import comparison
 
     started = time.monotonic()
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}; expected at least 1.")
-    names = _names(models)
-    length = Budget(epochs, MINUTES if budget is None and epochs is None else budget)
-    extra = list(read or [])
-    config = load_config(preset, None, [*(settings or []), *extra])
+    names = model_names(models)
+    no_limit = budget is None and epochs is None
+    length = comparison.Budget(epochs, DEFAULT_MINUTES if no_limit else budget)
+    config = load_config(preset, None, [*(settings or []), *read])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     dataset = _dataset(data, config, inductive, as_json)
     say(f"{len(names)} models x {seeds} seed(s), {length} each.", as_json)
-    first = config.train.seed
     with counting_bar("comparing", as_json) as bar:
-        found = run(
+        result = comparison.compare(
             dataset,
             config.model_copy(update={"data": config.data.model_copy(update={"unseen": None})}),
             names,
             length,
-            range(first, first + seeds),
-            bar,
+            range(config.train.seed, config.train.seed + seeds),
+            lambda what, done, total: bar(done, total, what),
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
-    _report(found, facts, out, inductive, as_json)
-
-
-def _names(models: str) -> list[str]:
-    """The models asked for, each once."""
-    from stonet.models.registry import MODELS, REFERENCE_FORECASTS
-
-    groups = {"all": tuple(MODELS), "references": REFERENCE_FORECASTS}
-    names = [n for part in models.split(",") for n in groups.get(part.strip(), (part.strip(),))]
-    for name in names:
-        if name not in MODELS:
-            raise unknown_name("model", name, [*MODELS, *groups])
-    return list(dict.fromkeys(names))
+    _report(result, facts, out, inductive, as_json)
 
 
 def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset:
-    """The data with unseen points if wished, and else without any."""
+    """The data with unseen points for --inductive, otherwise without any."""
     from stonet.data.splits import hold_out
 
-    opened = open_data(data, config.read, inductive, quiet)
-    dataset = hold_out(opened, config.data.unseen)
-    tell_notes(dataset, quiet)
+    dataset = hold_out(open_data(data, config.read, inductive, quiet), config.data.unseen)
     if not inductive:
         return dataset.take(dataset.seen) if dataset.unseen else dataset
-    return dataset if dataset.unseen else hold_out(dataset, UNSEEN)
+    return dataset if dataset.unseen else hold_out(dataset, UNSEEN_SHARE)
 
 
 def _report(
-    found: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
+    result: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
 ) -> None:
-    """Tables, or JSON; and files where a folder is given."""
+    """Print tables or JSON, and write files where a folder is given."""
     from stonet.cli.console import comparison_table, print_json, print_table, say
+    from stonet.data.cf import replacing
     from stonet.evaluation.comparison import summary
     from stonet.plotting.figures import error_by_lead, png
-    from stonet.system.atomic import replacing
     from stonet.training.trained_model import versions
 
-    groups = list(dict.fromkeys(str(record["points"]) for record in found.records))
-    tables = {group: summary(found, group) for group in groups}
-    result = found.to_json() | {"tables": tables, "versions": versions()} | facts
+    groups = list(dict.fromkeys(str(record["points"]) for record in result.records))
+    tables = {group: summary(result, group) for group in groups}
+    content = result.to_json() | {"tables": tables, "versions": versions()} | facts
     if out is not None:
-        figure = png(error_by_lead(found.records, title=facts["data"]))
-        files = {"compare.json": json.dumps(result, indent=1).encode(), "compare.png": figure}
-        for name, content in files.items():
+        figure = png(error_by_lead(result.records, title=facts["data"]))
+        files = {"compare.json": json.dumps(content, indent=1).encode(), "compare.png": figure}
+        for name, file_content in files.items():
             with replacing(out / name) as path:
-                path.write_bytes(content)
+                path.write_bytes(file_content)
     if as_json:
-        print_json(result)
+        print_json(content)
         return
     for group, lines in tables.items():
-        print_table(comparison_table(lines, group, facts["data"], found.budget), least=120)
-    for model, reason in found.skipped.items():
-        say(f"{model} was left out: {reason}")
+        print_table(comparison_table(lines, group, facts["data"], result.budget), min_width=120)
+    for model, reason in result.skipped.items():
+        say(f"{model} was skipped: {reason}")
     if inductive:
-        bound = dict.fromkeys(cost.model for cost in found.costs if not cost.inductive)
-        for model in bound:
-            say(f"{model} has weights of its own for each point, so it knows no unseen ones.")
+        for model in dict.fromkeys(row.model for row in result.rows if not row.inductive):
+            say(f"{model} has weights for each training point: no scores at unseen points.")
     say(f"{facts['seconds']:.0f} s." + (f" Wrote {out}/." if out else ""))

@@ -1,11 +1,11 @@
-"""What a person at a terminal sees: progress with time to go, tables; or one JSON object."""
+"""Terminal output: progress bars with the time left, tables, or one JSON object."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,34 +21,48 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from stonet.system.progress import reporting_to
+from stonet.system.progress import watched
 
 if TYPE_CHECKING:
-    from stonet.training.trainer import ProgressCallback
+    from stonet.training.trainer import Watcher
 
-screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
+screen = Console(stderr=True)  # messages go to stderr; stdout is for results
+COMPARISON_COLUMNS = {
+    "model": "model",
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "mape": "MAPE (%)",
+    "bias": "bias",
+    "skill": "skill",
+    "parameters": "parameters",
+    "steps": "steps",
+    "seconds_per_epoch": "s/epoch",
+    "peak_mb": "peak memory (MB)",
+}
+MAX_UNWRAPPED = 40  # characters of a cell that are kept on one line
+UNITS = "MAE, RMSE and bias in the units of the data; skill = 1 - MAE / MAE of persistence."
 
 
-def print_table(table: Table, least: int = 100) -> None:
-    """A result, on stdout; whole even where nobody told how wide the terminal is."""
-    Console(width=max(Console().width, least)).print(table)
+def print_table(table: Table, min_width: int = 100) -> None:
+    """Print a result on stdout, complete even where the terminal's width is unknown."""
+    Console(width=max(Console().width, min_width)).print(table)
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A line for the person."""
+    """Print a message on stderr."""
     if not quiet:
         screen.print(text, highlight=False, markup=False)  # a path may hold brackets
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """The one object that machines read."""
+    """Print one JSON object on stdout."""
     json.dump(content, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")
 
 
 @contextmanager
-def training_bar(quiet: bool) -> Iterator[ProgressCallback]:
-    """A bar that follows training: base and expert, then loss, best validation, time to go."""
+def training_bar(quiet: bool) -> Iterator[Watcher]:
+    """A progress bar of a training: first base and pretraining, then steps with their loss."""
     columns = (
         TextColumn("training"),
         BarColumn(bar_width=16),
@@ -64,24 +78,29 @@ def training_bar(quiet: bool) -> Iterator[ProgressCallback]:
         def show(done: int, total: int, note: str, unit: str) -> None:
             progress.update(bar, completed=done, total=total, note=note, unit=unit, visible=True)
 
-        def watch(event: Any) -> None:
+        def on_step(event: Any) -> None:
             loss = f"loss {event.loss:.4f}, " if event.step else ""
-            note = f"{loss}best {event.best:.4f}"
-            total = max(event.steps, 1)
-            show(event.step, total, note, "steps")
+            show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
 
-        def tell(done: int, total: int, description: str) -> None:
-            show(done, total, "base and expert", "")
-
-        with reporting_to(tell):
-            yield watch
+        with watched(lambda done, total: show(done, total, "base and pretraining", "")):
+            yield on_step
 
 
 @contextmanager
 def counting_bar(
-    title: str, quiet: bool, transient: bool = False, patience: float = 0.0
-) -> Iterator[Any]:
-    """A bar for a known number of things: watch(done, total, note); after `patience` seconds."""
+    title: str, quiet: bool, transient: bool = False, delay: float = 0.0
+) -> Iterator[Callable[..., None]]:
+    """A progress bar for a known number of items.
+
+    Args:
+        title: shown before the bar.
+        quiet: show nothing.
+        transient: remove the bar at the end.
+        delay: seconds before the bar appears.
+
+    Yields:
+        A function of (done, total, note).
+    """
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -95,31 +114,31 @@ def counting_bar(
         console=screen,
         disable=quiet,
         transient=transient,
-        speed_estimate_period=3600.0,  # seconds: one thing may take many minutes
+        speed_estimate_period=3600.0,  # seconds: one item may take many minutes
     )
     bar = progress.add_task(title, total=None, note="")
-    started, shown = time.monotonic(), False
+    started, visible = time.monotonic(), False
 
-    def watch(done: int, total: int, note: str = "") -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - started >= patience:
+    def update(done: int, total: int, note: str = "") -> None:
+        nonlocal visible
+        if not visible and time.monotonic() - started >= delay:
             progress.start()
-            shown = True
+            visible = True
         progress.update(bar, completed=done, total=total, note=note)
 
     try:
-        if not patience:
+        if not delay:
             progress.start()
-            shown = True
-        yield watch
+            visible = True
+        yield update
     finally:
-        if shown:
+        if visible:
             progress.stop()
 
 
 @contextmanager
-def bytes_bar(quiet: bool) -> Iterator[Any]:
-    """A bar for files that are fetched or verified: watch(bytes, total, name)."""
+def bytes_bar(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar per file that is downloaded or verified: a function of (name, done, total)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -131,93 +150,109 @@ def bytes_bar(quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=screen, disable=quiet) as progress:
         bars: dict[str, Any] = {}
 
-        def watch(done: int, total: int, name: str) -> None:
+        def update(name: str, done: int, total: int | None) -> None:
             if name not in bars:
-                bars[name] = progress.add_task(name, total=total or None)
-            progress.update(bars[name], completed=done, total=total or None)
+                bars[name] = progress.add_task(name, total=total)
+            progress.update(bars[name], completed=done, total=total)
 
-        yield watch
+        yield update
+
+
+def plain_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text: Collection[str],
+    caption: str | None = None,
+) -> Table:
+    """A table of strings; columns named in `text` are aligned left, all others right.
+
+    Long texts wrap.
+    """
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for number, name in enumerate(columns):
+        short = all(len(row[number]) <= MAX_UNWRAPPED for row in rows)
+        table.add_column(name, justify="left" if name in text else "right", no_wrap=short)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def tidy_table(
+    lines: Sequence[Mapping[str, Any]],
+    title: str,
+    columns: Mapping[str, str] | None = None,
+    caption: str | None = None,
+) -> Table:
+    """A table of tidy lines: one row each; empty columns are left out.
+
+    Args:
+        lines: values by key; a spread `KEY_std` is shown beside its mean `KEY`.
+        title: above the table.
+        columns: key -> heading; None: all keys.
+        caption: below the table.
+    """
+    headings = columns or {key: key for line in lines for key in line if not key.endswith("_std")}
+    shown = {
+        key: heading
+        for key, heading in headings.items()
+        if any(line.get(key) not in (None, []) for line in lines)
+    }
+    text = [h for key, h in shown.items() if any(isinstance(x.get(key), str) for x in lines)]
+    rows = [[_cell(line.get(key), line.get(f"{key}_std"), key) for key in shown] for line in lines]
+    return plain_table(title, list(shown.values()), rows, text, caption)
+
+
+def _cell(value: Any, spread: float | None, key: str) -> str:
+    """A value as text: four significant digits, three decimals of a skill, spread after ±."""
+    if value is None or value == []:
+        return ""
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
+    if isinstance(value, float):
+        text = f"{value:.3f}" if key == "skill" else f"{value:.4g}"
+        return text if spread is None else f"{text} ±{spread:.1g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def score_table(
     records: list[dict[str, Any]], deviation: float | None, part: str = "test"
 ) -> Table:
-    """Models against points: MAE, RMSE, MAPE, bias, and skill over persistence."""
-    table = Table(title=f"{part} scores on {records[0]['dataset']}", title_justify="left")
-    for name in ("model", "points", "channel", "MAE", "RMSE", "MAPE %", "bias", "skill"):
-        left = name in ("model", "points", "channel")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    overall = [r for r in records if r["lead"] == "all"]
-    cells = {(r["model"], r["points"], r["channel"], r["metric"]): r["value"] for r in overall}
-    for model, points, channel in dict.fromkeys(
-        (r["model"], r["points"], r["channel"]) for r in overall
-    ):
-        values = [
-            cells[model, points, channel, metric] for metric in ("mae", "rmse", "mape", "bias")
-        ]
-        reference = cells.get(("persistence", points, channel, "mae"))
-        skill = f"{1 - values[0] / reference:.3f}" if reference and values[0] is not None else ""
-        table.add_row(
-            model, points, channel, *("" if v is None else f"{v:.3g}" for v in values), skill
-        )
+    """Scores of every model at every kind of points, over all leads.
+
+    Args:
+        records: as from `stonet.evaluation.scoring.evaluate`.
+        deviation: percent by which the MAE at unseen points exceeds that at seen ones.
+        part: the part of the data that was scored.
+    """
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in records:
+        if record["lead"] == "all":
+            names = {key: record[key] for key in ("model", "points", "channel")}
+            line = lines.setdefault(tuple(names.values()), names)
+            line[record["metric"]] = record["value"]
+    for (_, *group), line in lines.items():
+        reference = lines.get(("persistence", *group), {}).get("mae")
+        if reference and line["mae"] is not None:
+            line["skill"] = 1 - line["mae"] / reference
+    columns = {"model": "model", "points": "points", "channel": "channel"}
+    columns |= {key: COMPARISON_COLUMNS[key] for key in ("mae", "rmse", "mape", "bias", "skill")}
+    caption = UNITS
     if deviation is not None:
-        table.caption = f"Deviation of the MAE at unseen points with a past: {deviation:+.1f} %"
-    return table
+        caption += f"\nDeviation of the MAE at unseen points with a past: {deviation:+.1f} %"
+    title = f"{part} scores on {records[0]['dataset']}"
+    return tidy_table(list(lines.values()), title, columns, caption)
 
 
 def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget: str) -> Table:
-    """Models side by side, best first: scores and what they cost."""
-    title = f"{data}, {points} points, {budget} each"
-    table = Table(title=title, title_justify="left")
-    columns = {
-        "MAE": "mae",
-        "RMSE": "rmse",
-        "MAPE %": "mape",
-        "bias": "bias",
-        "skill": "skill",
-        "parameters": "parameters",
-        "steps": "steps",
-        "s/epoch": "seconds_per_epoch",
-        "peak MB": "peak_mb",
-    }
-    table.add_column("model", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in (line for line in lines if line["mae"] is not None):
-        table.add_row(line["model"], *(_cell(line, key) for key in columns.values()))
-    return table
+    """Models of a comparison, best first: scores and what they cost.
 
-
-def tidy_table(lines: Sequence[dict[str, Any]], title: str, columns: Sequence[str] = ()) -> Table:
-    """Any tidy lines: these columns or all, a spread beside its mean, none that is empty."""
-    table = Table(title=title, title_justify="left")
-    keys = list(columns) or list(dict.fromkeys(key for line in lines for key in line))
-    shown = [
-        key
-        for key in keys
-        if not key.endswith("_std") and any(line.get(key) not in (None, []) for line in lines)
-    ]
-    for key in shown:
-        words = any(isinstance(line.get(key), str) for line in lines)
-        table.add_column(key, justify="left" if words else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*(_told(line.get(key), line.get(f"{key}_std")) for key in shown))
-    return table
-
-
-def _told(value: Any, spread: float | None) -> str:
-    if value is None or value == []:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}" + ("" if spread is None else f" ±{spread:.1g}")
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _cell(line: dict[str, Any], key: str) -> str:
-    value, spread = line[key], line.get(f"{key}_std")
-    if value is None:
-        return ""
-    if isinstance(value, int):
-        return f"{value:,}"
-    shown = f"{value:.3f}" if key == "skill" else f"{value:.3g}" if key != "mae" else f"{value:.4g}"
-    return shown if spread is None else f"{shown} ±{spread:.1g}"
+    Args:
+        lines: as from `stonet.evaluation.comparison.summary`.
+        points: kind of points that was scored.
+        data: name of the data.
+        budget: of each training.
+    """
+    scored = [line for line in lines if line["mae"] is not None]
+    title = f"{data}, {points} points, {budget} for each training"
+    return tidy_table(scored, title, COMPARISON_COLUMNS, UNITS)

@@ -1,4 +1,4 @@
-"""stonet data list | info | fetch: the data sets by name."""
+"""stonet data list | info | fetch: data sets by name."""
 
 from __future__ import annotations
 
@@ -8,42 +8,36 @@ import typer
 
 from stonet.cli.options import Json
 
-data_app = typer.Typer(help="The data sets by name.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="A data set's name, as `stonet data list` shows them.")]
+data_app = typer.Typer(help="List, describe and download data sets.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="Name of a data set, as in `stonet data list`.")]
 
 
 @data_app.command("list")
-def list_them(as_json: Json = False) -> None:
-    """All data sets, and whether their files are on this machine."""
-    from rich.table import Table
-
-    from stonet.cli.console import print_json, print_table
+def list_datasets(as_json: Json = False) -> None:
+    """List all data sets, and whether their files are on this machine."""
+    from stonet.cli.console import print_json, print_table, tidy_table
     from stonet.datasets import cards, find
 
     rows = []
     for card in cards():
-        found, missing = find(card.name)
-        here = "built in" if not card.files else f"{len(found)} of {len(found) + len(missing)}"
-        ready = not missing
+        present, missing = find(card.name)
+        total = len(present) + len(missing)
+        files = f"{len(present)} of {total}" if card.files else "built in"
         rows.append({"name": card.name, "title": card.title, "shape": card.shape,
-                     "step": card.step, "files": here, "ready": ready})  # fmt: skip
+                     "step": card.step, "files": files, "ready": not missing})  # fmt: skip
     if as_json:
         print_json({"datasets": rows})
         return
-    table = Table(title="stonet data info NAME tells more", title_justify="left")
-    for column in ("name", "what", "step", "files here"):
-        table.add_column(column, no_wrap=column == "name")
-    for row in rows:
-        mark = "" if row["ready"] else " (not ready)"
-        table.add_row(
-            str(row["name"]), str(row["title"]), str(row["step"]), f"{row['files']}{mark}"
-        )
-    print_table(table)
+    columns = {"name": "name", "title": "content", "step": "time step", "files": "files here"}
+    lines = [
+        row if row["ready"] else row | {"files": f"{row['files']} (not ready)"} for row in rows
+    ]
+    print_table(tidy_table(lines, "stonet data info NAME shows more", columns))
 
 
 @data_app.command()
 def info(name: Name, as_json: Json = False) -> None:
-    """What a data set is, where it comes from, and where its files are."""
+    """Describe a data set: content, source, licence, and where its files are."""
     from dataclasses import asdict
 
     from rich.table import Table
@@ -51,10 +45,10 @@ def info(name: Name, as_json: Json = False) -> None:
     from stonet.cli.console import print_json, print_table, say
     from stonet.datasets import DATASETS, find
 
-    found, missing = find(name)  # refuses an unknown name
+    present, missing = find(name)  # refuses an unknown name
     card = DATASETS[name].card
     if as_json:
-        paths = {"found": [str(path) for path in found], "missing": [f.name for f in missing]}
+        paths = {"found": [str(path) for path in present], "missing": [f.name for f in missing]}
         print_json(asdict(card) | paths)
         return
     table = Table(title=f"{name}: {card.title}", title_justify="left", show_header=False)
@@ -64,18 +58,18 @@ def info(name: Name, as_json: Json = False) -> None:
     for note in card.notes:
         say(note.replace("`", ""))
     if missing:
-        say(f"{len(missing)} file(s) are not here. Next: stonet data fetch {name}")
+        say(f"{len(missing)} file(s) are missing. Next: stonet data fetch {name}")
 
 
 @data_app.command()
 def fetch(name: Name, as_json: Json = False) -> None:
-    """Bring a data set's files here and verify them, or say exactly what to get where."""
+    """Download and verify the files of a data set, or say where to get them by hand."""
     from stonet.cli.console import bytes_bar, print_json, say
-    from stonet.datasets import fetch as bring
+    from stonet.datasets import fetch as download
 
     with bytes_bar(as_json) as watch:
-        paths = bring(name, watch)
+        paths = download(name, watch)
     if as_json:
         print_json({"name": name, "files": [str(path) for path in paths]})
-    where = f" in {paths[0].parent}" if paths else ": it is simulated, nothing to fetch"
+    where = f" in {paths[0].parent}" if paths else "; it is simulated, nothing is downloaded"
     say(f"{name} is ready: {len(paths)} file(s){where}.", as_json)

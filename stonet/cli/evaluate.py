@@ -1,4 +1,4 @@
-"""stonet evaluate."""
+"""stonet evaluate: scores of a trained model beside reference forecasts."""
 
 from __future__ import annotations
 
@@ -9,46 +9,42 @@ import typer
 
 from stonet.cli.options import (
     Json,
-    MaybeData,
-    Reading,
+    OptionalData,
+    ReadSettings,
     RunArgument,
     open_for,
     provenance,
-    reading,
-    tell_notes,
+    read_options,
 )
 
 
-@reading
+@read_options
 def evaluate(
     run: RunArgument,
-    data: MaybeData = None,
-    part: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
-    read: Reading = None,
+    data: OptionalData = None,
+    part: Annotated[str, typer.Option(help="Part to score: test, validation or train.")] = "test",
+    read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
-    """Score a run beside its references, at seen and at unseen points."""
+    """Score a trained model beside reference forecasts, at seen and unseen points."""
     from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
     from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
     from stonet.estimator import scored_task
-    from stonet.evaluation.scoring import deviation_percent
-    from stonet.evaluation.scoring import evaluate as score
+    from stonet.evaluation import scoring
     from stonet.training.trained_model import TrainedModel
 
     started = time.monotonic()
     if part not in PARTS:
         raise unknown_name("part", part, PARTS)
     trained = TrainedModel.load(run)
-    dataset = open_for(trained, data, read or [], as_json)
-    tell_notes(dataset, as_json)
-    task = scored_task(trained, dataset)
+    task = scored_task(trained, open_for(trained, data, read, as_json))
     with counting_bar("scoring", as_json) as watch:
-        records = score(trained, task, part, on_progress=watch)
-    deviation = deviation_percent(records, trained.config.model)
+        records = scoring.evaluate(trained, task, part, watch=watch)
+    deviation = scoring.deviation_percent(records, trained.config.model)
     if as_json:
         result = {"records": records, "deviation_percent": deviation}
-        print_json(result | provenance(trained, started))
+        print_json(result | provenance(trained.config, started))
         return
     print_table(score_table(records, deviation, part))
-    say(f"{time.monotonic() - started:.0f} s; every lead with --json.")
+    say(f"{time.monotonic() - started:.0f} s; --json gives the scores of every lead.")

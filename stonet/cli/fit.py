@@ -1,4 +1,4 @@
-"""stonet fit."""
+"""stonet fit: train a model and save it."""
 
 from __future__ import annotations
 
@@ -13,100 +13,81 @@ import typer
 from stonet.cli.options import (
     DataArgument,
     Json,
-    Reading,
+    Preset,
+    ReadSettings,
+    Resume,
     Settings,
     open_data,
     provenance,
-    reading,
-    tell_notes,
+    read_options,
+    resumable,
 )
-from stonet.errors import StonetError, UsageError
+from stonet.errors import UsageError
 
 if TYPE_CHECKING:
     from stonet.config import Config
     from stonet.training.task import Task
 
 
-class Interrupted(StonetError):
-    """The user stopped what can be resumed (exit code 130)."""
-
-    exit_code = 130
-
-
-@reading
+@read_options
 def fit(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
-    preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
+    out: Annotated[Path, typer.Option("-o", "--out", help="Run folder to create.")],
+    preset: Preset = "default",
     model: Annotated[
         str | None,
         typer.Option(help="stonet, a baseline (dcrnn, ...) or a reference forecast (linear, ...)."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file with what differs from the preset.")
+        Path | None, typer.Option(help="TOML file with settings that differ from the preset.")
     ] = None,
     settings: Settings = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of everything random; overrides train.seed.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; overrides train.seed.")] = None,
     unseen: Annotated[
-        float | None, typer.Option(help="Share of points held out, to be scored as unseen ones.")
+        float | None, typer.Option(help="Share of the points to hold out and score as unseen.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
-    ] = False,
+    resume: Resume = False,
     minutes: Annotated[
-        float | None, typer.Option(help="Train for about so long, instead of train.epochs.")
+        float | None, typer.Option(help="Approximate training time, instead of train.epochs.")
     ] = None,
     devices: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work on this machine.")
+        int, typer.Option(min=1, help="Number of processes that share the work on this machine.")
     ] = 1,
-    read: Reading = None,
+    read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
-    """Train a model and save it as a run folder."""
+    """Train a model and save it in a run folder."""
+    from stonet.config import load_config
     from stonet.system import distributed
     from stonet.system.launcher import launch, launched, reporting
 
     if devices > 1 and minutes is not None:
-        raise UsageError("--minutes is for one process. Leave --devices out, or set train.epochs.")
+        raise UsageError("--minutes is for one process. Omit --devices, or set train.epochs.")
     if devices > 1 and not launched():
         if distributed.size() > 1:
-            raise UsageError("torchrun has started the processes already: leave --devices out.")
+            raise UsageError("torchrun has already started the processes: omit --devices.")
         launch(sys.argv[1:], devices)
         return
+    options = {
+        "model": None if model is None else json.dumps(model),
+        "train.seed": seed,
+        "data.unseen": unseen,
+    }
+    extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     with reporting():
-        asked = (preset, config, settings, model, seed, unseen, read)
-        _fit(data, out, _asked(*asked), resume, minutes, as_json)
-
-
-def _asked(
-    preset: str,
-    config: Path | None,
-    settings: list[str] | None,
-    model: str | None,
-    seed: int | None,
-    unseen: float | None,
-    read: Reading,
-) -> Config:
-    """The configuration; options win over settings."""
-    from stonet.config import load_config
-
-    extra = list(read or [])
-    extra += [] if model is None else [f"model={json.dumps(model)}"]
-    extra += [] if seed is None else [f"train.seed={seed}"]
-    extra += [] if unseen is None else [f"data.unseen={unseen}"]
-    return load_config(preset, config, [*(settings or []), *extra])
+        resolved = load_config(preset, config, [*(settings or []), *read, *extra])
+        _fit(data, out, resolved, resume, minutes, as_json)
 
 
 def _fit(
-    data: str, out: Path, asked: Config, resume: bool, minutes: float | None, as_json: bool
+    data: str, out: Path, config: Config, resume: bool, minutes: float | None, as_json: bool
 ) -> None:
+    """Train with a resolved configuration; rank 0 prints."""
+    from stonet import estimator
     from stonet.cli.console import print_json, say, training_bar
-    from stonet.estimator import check_empty, fit_run
-    from stonet.quality.report import COMFORTABLE
+    from stonet.evaluation.comparison import check_minutes, in_minutes
+    from stonet.quality.report import MAX_LAPTOP_POINTS
     from stonet.system import distributed
-    from stonet.training.budget import check_minutes, limit_to_minutes
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
@@ -114,37 +95,34 @@ def _fit(
     if minutes is not None:
         check_minutes(minutes)
     if not resume and distributed.is_first():
-        check_empty(RunFolder(out))
+        estimator.check_empty(RunFolder(out))
     quiet = as_json or not distributed.is_first()
-    dataset = open_data(data, asked.read, quiet=quiet)
-    tell_notes(dataset, quiet)
-    task = Task.of(dataset, asked)
-    say(_plan(task), quiet)
-    if len(task.nodes) > COMFORTABLE and minutes is None:
-        say("note: so many points take long; --minutes 10, --points 2000 or a --bbox help.", quiet)
-    try:
-        with training_bar(quiet) as watch:
-            if minutes is not None:
-                task = limit_to_minutes(task, minutes)
-            run, state = fit_run(task, out, resume, watch)
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
+    task = Task.of(open_data(data, config.read, quiet=quiet), config)
+    say(_summary(task), quiet)
+    if len(task.nodes) > MAX_LAPTOP_POINTS and minutes is None:
+        say("note: many points train slowly; see --minutes 10, --points 2000, --bbox.", quiet)
+    with resumable(), training_bar(quiet) as watch:
+        if minutes is not None:
+            task = in_minutes(task, minutes)
+        trained, state = estimator.fit_run(task, out, resume, watch)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
-        print_json(result | provenance(run, started))
+        print_json(result | provenance(trained.config, started))
     if state.isolated:
-        say(f"{state.isolated} empty balls: those points were given their nearest one.", quiet)
+        say(f"{state.isolated} points have no neighbour within the radius; linked to the nearest.",
+            quiet)  # fmt: skip
     say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
     say(f"Next: stonet evaluate {out}", quiet)
 
 
-def _plan(task: Task) -> str:
-    clock, graph = task.time_spec, task.config.graph
-    unseen = f" ({len(task.dataset.unseen)} more held out)" if task.dataset.unseen else ""
+def _summary(task: Task) -> str:
+    """One sentence on the data, the windows and the graph."""
+    spec, graph, dataset = task.time_spec, task.config.graph, task.dataset
+    unseen = f" ({len(dataset.unseen)} more held out)" if dataset.unseen else ""
     return (
-        f"{task.dataset.name}: {', '.join(task.dataset.episodes[0].channels)} in "
-        f"{len(task.dataset.episodes)} episode(s), {len(task.nodes)} points{unseen} "
-        f"on a {task.nodes.kind}; {clock.past} steps in, {clock.horizon} out, "
-        f"step {clock.step / 1e9:g} s. {graph.levels} levels, "
+        f"{dataset.name}: {', '.join(dataset.episodes[0].channels)} in "
+        f"{len(dataset.episodes)} episode(s), {len(task.nodes)} points{unseen} "
+        f"on a {task.nodes.kind}; {spec.past} steps in, {spec.horizon} out, "
+        f"step {spec.step / 1e9:g} s; {graph.levels} levels, "
         f"decoder radius {graph.decoder_radius:.4g}."
     )

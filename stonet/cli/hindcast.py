@@ -1,4 +1,4 @@
-"""stonet hindcast."""
+"""stonet hindcast: forecasts from every time of a series."""
 
 from __future__ import annotations
 
@@ -8,63 +8,60 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.fit import Interrupted
 from stonet.cli.options import (
+    At,
     Json,
-    MaybeData,
-    Reading,
+    OptionalData,
+    ReadSettings,
+    Resume,
     RunArgument,
     load_run,
     open_for,
     provenance,
-    reading,
-    tell_notes,
+    query_points,
+    read_options,
+    resumable,
 )
-from stonet.cli.predict import At, sites
 
 
-@reading
+@read_options
 def hindcast(
     run: RunArgument,
-    data: MaybeData = None,
+    data: OptionalData = None,
     step: Annotated[
-        str | None, typer.Option(help="6h: from 0, 6, 12 and 18 h UTC on. By default every frame.")
+        str | None,
+        typer.Option(help="Interval of issue times: 6h is 0, 6, 12, 18 UTC; default: every frame."),
     ] = None,
     at: At = None,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The Zarr store to write, ending in .zarr.")
-    ] = Path("hindcast.zarr"),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted hindcast stopped.")
-    ] = False,
-    read: Reading = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Zarr store to write (.zarr).")] = (
+        Path("hindcast.zarr")
+    ),
+    resume: Resume = False,
+    read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
-    """Forecast from every time of the data (of its last episode), into a Zarr store."""
+    """Forecast from every time of the data (its last episode) into a Zarr store."""
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.data.durations import parse_duration
-    from stonet.inference.hindcast import hindcast as forecasts
+    from stonet.inference.hindcast import hindcast as write_hindcasts
     from stonet.io.zarr_writer import check_store, check_unfinished
     from stonet.system import distributed
-    from stonet.system.progress import reporting_to
+    from stonet.system.progress import watched
 
     started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_store(out)
     if not resume and distributed.rank() == 0:
         check_unfinished(out)
-    every = None if step is None else parse_duration(step)
+    interval = None if step is None else parse_duration(step)
     trained = load_run(run)
-    where = sites(at, trained)
-    dataset = open_for(trained, data, read or [], quiet)
-    tell_notes(dataset, quiet)
-    field = dataset.episodes[-1]
+    queries = query_points(at, trained)
+    dataset = open_for(trained, data, read, quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
-    try:
-        with counting_bar("hindcast", quiet, patience=2.0) as bar, reporting_to(bar):
-            issues, leads, points = forecasts(trained, field, out, every, where, seen, resume)
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped. The same command with --resume goes on from here.") from None
+    with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, watched(bar):
+        issues, leads, points = write_hindcasts(
+            trained, dataset.episodes[-1], out, interval, queries, seen, resume
+        )
     facts = {"out": str(out), "issues": issues, "times": leads, "points": points}
     if as_json and distributed.rank() == 0:
-        print_json(facts | provenance(trained, started))
+        print_json(facts | provenance(trained.config, started))
     say(f"Wrote {out}: {issues} forecasts of {leads} times at {points} points.", quiet)

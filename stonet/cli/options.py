@@ -1,162 +1,193 @@
-"""What the commands share: their options, how they open data, what they tell of themselves."""
+"""Options and steps that several commands share: arguments, opening data, provenance."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from stonet.errors import StonetError, unknown_name
+
 if TYPE_CHECKING:
-    from stonet.config import ReadConfig
+    from stonet.config import Config, ReadConfig
     from stonet.data.field import Dataset
+    from stonet.data.geometry import Points
     from stonet.training.trained_model import TrainedModel
 
+HELP = {"help_option_names": ["-h", "--help"]}
+
 DataArgument = Annotated[
-    str, typer.Argument(help="A file, a folder, a pattern such as 'x/*.nc', or a data set's name.")
+    str,
+    typer.Argument(help="File, folder, pattern such as 'x/*.nc', or name of a data set."),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="A run folder, as made by `stonet fit`.")]
-MaybeData = Annotated[
+RunArgument = Annotated[Path, typer.Argument(help="Run folder, as written by `stonet fit`.")]
+OptionalData = Annotated[
     str | None,
-    typer.Argument(help="A file, folder or name; by default what the run was trained on."),
+    typer.Argument(help="File, folder, pattern or name; default: the data of the training."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="section.key=value, e.g. train.lr=1e-3.")
+    list[str] | None,
+    typer.Option("--set", help="section.key=value, such as train.lr=1e-3; may be repeated."),
+]
+Preset = Annotated[str, typer.Option(help="Preset: default, paper or tiny.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue after an interruption.")]
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Query points: CSV of sites, 'lat,lon' (plane: 'x,y') or 'grid:0.25'; may be repeated."
+    ),
 ]
 
-READING = "What to take from the data"
-Variables = Annotated[
-    str | None, typer.Option(help="t2m,u10: only these.", rich_help_panel=READING)
-]
-Bbox = Annotated[
-    str | None, typer.Option(help="west,south,east,north (or x,y,x,y).", rich_help_panel=READING)
-]
-Start = Annotated[
-    str | None, typer.Option("--from", help="First time, e.g. 2019-03-01.", rich_help_panel=READING)
-]
-Stop = Annotated[
-    str | None, typer.Option("--to", help="Last time; 2019-03 is March.", rich_help_panel=READING)
-]
-Count = Annotated[
-    int | None,
-    typer.Option("--points", help="At most so many, spread evenly.", rich_help_panel=READING),
-]
-Every = Annotated[
-    str | None, typer.Option(help="1h: averages around whole hours.", rich_help_panel=READING)
-]
-Timezone = Annotated[
-    str | None,
-    typer.Option(help="Of times that tell none, e.g. Europe/Berlin.", rich_help_panel=READING),
-]
-Stations = Annotated[
-    str | None,
-    typer.Option(help="A table of places, if the data hold none.", rich_help_panel=READING),
-]
-
-
-Reading = list[str] | None  # settings of the section `read`, from the options of `reading`
-OPTIONS: dict[str, Any] = {
-    "variables": Variables,
-    "bbox": Bbox,
-    "start": Start,
-    "stop": Stop,
-    "points": Count,
-    "every": Every,
-    "timezone": Timezone,
-    "stations": Stations,
+ReadSettings = Sequence[str]  # "read.key=value", from the options below
+READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> type, names, help
+    "variables": (str, [], "Variables to read: t2m,u10."),
+    "bbox": (str, [], "Region: west,south,east,north (plane: x,y,x,y)."),
+    "start": (str, ["--from"], "First time, such as 2019-03-01 (UTC)."),
+    "stop": (str, ["--to"], "Last time; 2019-03 includes all of March."),
+    "points": (int, [], "Maximum number of points, spread evenly."),
+    "every": (str, [], "Resample: 1h gives averages around full hours."),
+    "timezone": (str, [], "Time zone of times without one, such as Europe/Berlin."),
+    "stations": (str, [], "Table of station positions, if the data have none."),
 }
 
 
-def reading(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options above; it gets them as settings, in its argument `read`."""
-    own = get_type_hints(command, include_extras=True)
+def read_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of READ_OPTIONS to a command.
+
+    The command receives them as settings ("read.key=value") in its argument `read`.
+    """
+    annotations = get_type_hints(command, include_extras=True)
 
     @wraps(command)
-    def wrapper(**given: Any) -> None:
-        asked = {key: given.pop(key) for key in OPTIONS}
-        told = [f"read.{key}={json.dumps(v)}" for key, v in asked.items() if v is not None]
-        command(**given, read=told)
+    def wrapper(**arguments: Any) -> None:
+        values = {key: arguments.pop(key) for key in READ_OPTIONS}
+        settings = [f"read.{key}={json.dumps(v)}" for key, v in values.items() if v is not None]
+        command(**arguments, read=settings)
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [
-        p.replace(annotation=own[p.name])
-        for p in inspect.signature(command).parameters.values()
-        if p.name != "read"
-    ] + [inspect.Parameter(key, kind, default=None, annotation=OPTIONS[key]) for key in OPTIONS]
+        parameter.replace(annotation=annotations[parameter.name])
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.name != "read"
+    ]
+    for key, (kind, names, text) in READ_OPTIONS.items():
+        option = typer.Option(*names, help=text, rich_help_panel="Selection of the data")
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        parameters.append(
+            inspect.Parameter(
+                key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation
+            )
+        )
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper
 
 
-def sources_of(data: str, config: ReadConfig, quiet: bool) -> Any:
-    """What `data` stands for: a named data set's first episode, or the path itself."""
-    from stonet.datasets import DATASETS
+class Interrupted(StonetError):
+    """The user stopped work that can be resumed (exit code 130)."""
 
-    return open_data(data, config, quiet=quiet).episodes[0] if data in DATASETS else data
+    exit_code = 130
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Turn Ctrl-C into a message that says how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. Repeat the command with --resume to continue.") from None
+
+
+def split_names(text: str | None) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def model_names(text: str) -> list[str]:
+    """Model names from "stonet,references", each once; groups are expanded.
+
+    Raises:
+        UsageError: a name is neither a model nor a group.
+    """
+    from stonet.models.registry import BASELINES, MODELS, REFERENCE_FORECASTS
+
+    groups = {"all": tuple(MODELS), "baselines": BASELINES, "references": REFERENCE_FORECASTS}
+    names = [name for part in split_names(text) for name in groups.get(part, (part,))]
+    for name in names:
+        if name not in MODELS:
+            raise unknown_name("model", name, [*MODELS, *groups])
+    return list(dict.fromkeys(names))
 
 
 def open_data(
     data: str, config: ReadConfig, inductive: bool = False, quiet: bool = False
 ) -> Dataset:
-    """A data set by its name, or a file, folder or pattern; narrowed to what is asked for.
+    """Open a named data set, or read a file, folder or pattern, and print the reader's notes.
 
-    `inductive` asks for the form with unseen points where a data set has two.
+    Args:
+        data: name or path.
+        config: the selection to read.
+        inductive: take the version with unseen points, where a data set has two.
+        quiet: print neither progress nor notes.
     """
-    from stonet.cli.console import counting_bar
+    from stonet.cli.console import counting_bar, say
     from stonet.datasets import open_any
-    from stonet.system.progress import reporting_to
+    from stonet.system.progress import watched
 
     if quiet:
         return open_any(data, config, inductive)
-    with counting_bar("reading", False, transient=True) as bar, reporting_to(bar):
-        return open_any(data, config, inductive)
+    with counting_bar("reading", False, transient=True) as bar, watched(bar):
+        dataset = open_any(data, config, inductive)
+    for note in dataset.episodes[0].notes:
+        say(f"note: {note}")
+    return dataset
 
 
 def load_run(path: Path) -> TrainedModel:
-    """A trained run, on a GPU where this process has one to itself."""
+    """Load a trained model, on a GPU where this process has one to itself."""
     from stonet.errors import UsageError
     from stonet.system.devices import pick_device
     from stonet.training.trained_model import TrainedModel
 
-    run = TrainedModel.load(path)
+    trained = TrainedModel.load(path)
     with suppress(UsageError):  # more processes than GPUs
-        run.model.to(pick_device("auto"))
-    return run
+        trained.model.to(pick_device("auto"))
+    return trained
 
 
-def open_for(run: TrainedModel, data: str | None, settings: list[str], quiet: bool) -> Dataset:
-    """The data for a trained run: read as for training, of any time; options override.
+def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet: bool) -> Dataset:
+    """Open data for a trained model, read as for training; options in `read` override.
 
-    Of the run's own data, what training held out stays held out; other data are used whole.
+    Points held out in training stay held out in the model's own data (`data` is None). Other data
+    are used completely, of any time.
     """
     from stonet.config import load_config, make_config
     from stonet.estimator import held_out, reading_for
 
-    read = (run.config if data is None else reading_for(run)).read.model_dump()
-    given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})
-    config = make_config({"read": read | given})
-    dataset = open_data(data or run.dataset, config.read, quiet=quiet)
-    return held_out(run, dataset) if data is None else dataset
+    defaults = (trained.config if data is None else reading_for(trained)).read.model_dump()
+    options = load_config(settings=read).model_dump(exclude_unset=True).get("read", {})
+    config = make_config({"read": defaults | options})
+    dataset = open_data(data or trained.dataset, config.read, quiet=quiet)
+    return held_out(trained, dataset) if data is None else dataset
 
 
-def tell_notes(dataset: Dataset, quiet: bool) -> None:
-    """What reading did to the data."""
-    from stonet.cli.console import say
+def query_points(at: list[str] | None, trained: TrainedModel) -> Points | None:
+    """The points given by --at, all in one; None without the option."""
+    from stonet.io.sites import parse_sites
 
-    for note in dataset.episodes[0].notes:
-        say(f"note: {note}", quiet)
+    return parse_sites(at, trained.nodes.kind) if at else None
 
 
-def provenance(run: TrainedModel, started: float) -> dict[str, Any]:
-    """What every JSON answer tells of how it came about."""
+def provenance(config: Config, started: float) -> dict[str, Any]:
+    """Configuration, versions and seconds, which every JSON result holds."""
     from stonet.training.trained_model import versions
 
     seconds = time.monotonic() - started
-    return {"config": run.config.model_dump(), "versions": versions(), "seconds": seconds}
+    return {"config": config.model_dump(), "versions": versions(), "seconds": seconds}

@@ -1,10 +1,8 @@
-"""The paper's experiments, and ours: one file each, all with the same five names.
+"""The paper's experiments and further ones, one file each, with the same functions.
 
-NAME                                            what it is called
-cells(datasets, models, seeds, budget)          what must be computed
-measure(cell, dataset, config, budget)          one cell: train, score
-table(results)                                  tidy lines
-figure(results, path)                           a picture
+Comes in: names of data sets and models, and a budget. Goes out: result files, tables, figures and
+docs/results.md. Start reading at `comparison.py`; `runner.py` computes cells, `report.py` writes
+the page.
 """
 
 from __future__ import annotations
@@ -15,31 +13,53 @@ from typing import Any, Protocol
 
 from stonet.config import Config
 from stonet.data.field import Dataset
+from stonet.evaluation.comparison import Budget
 from stonet.experiments import ablation, comparison, cost, inductive, irregular
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
-from stonet.training.budget import Budget
 
 
 class Experiment(Protocol):
-    """What a file in this folder offers.
+    """The interface of an experiment's module.
 
-    `models` are the rows that are wanted, none for the experiment's own choice; an unknown one is
-    refused. What `measure` returns goes into a JSON file; its "training" is `vars(trained.cost)`,
-    from which the cell can be repeated to the step, or "skipped" says why there is nothing.
+    NAME is its name, COLUMNS the keys of its table with their headings.
     """
 
     NAME: str
+    COLUMNS: dict[str, str]
 
     def cells(
         self, datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
-    ) -> list[Cell]: ...
+    ) -> list[Cell]:
+        """The cells to compute.
 
-    def measure(self, cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores: ...
+        Args:
+            datasets: names of the data.
+            models: rows of the table; none: the experiment's own choice.
+            seeds: number of seeds, from 0 on.
+            budget: of each cell.
 
-    def table(self, results: Sequence[Result]) -> list[dict[str, Any]]: ...
+        Raises:
+            UsageError: a model is unknown.
+        """
 
-    def figure(self, results: Sequence[Result], path: Path) -> None: ...
+    def measure(self, cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
+        """Train and score one cell.
+
+        Returns:
+            What JSON can hold: scores with `vars(trained.row)` under "training", from which the
+            training can be repeated step by step.
+
+        Raises:
+            UsageError: the model cannot be run on these data, such as daily persistence on data
+                without a daily cycle; the result then holds the reason as "skipped".
+        """
+
+    def table(self, results: Sequence[Result]) -> list[dict[str, Any]]:
+        """Tidy lines: one value per key."""
+
+    def figure(self, results: Sequence[Result], path: Path) -> None:
+        """Write one or more PNG files, `path` and variants of its stem; none without results."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -1,7 +1,7 @@
-"""Ablation: one setting at a time, of the default and of the operator by itself.
+"""Ablation: one setting at a time, of the default model and of the operator alone.
 
-The paper's four factors are the operator's. On top of base and experts it has little to learn in a
-short time, and whatever it is made of changes little; so it is taken apart where it stands alone.
+The paper's four factors belong to the operator. Combined with linear base and residual network it
+has little left to learn in a short training, so its factors are varied without either.
 """
 
 from __future__ import annotations
@@ -9,42 +9,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stonet.config import Config, load_config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
+from stonet.errors import unknown_name
+from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
-from stonet.experiments.drawing import panels, save
-from stonet.experiments.error_summary import errors_of, in_short
+from stonet.experiments.error_summary import summarise_errors, without_details
+from stonet.experiments.figures import line_style, panels, save
+from stonet.experiments.tables import Line, measured, stale_commits, unique
 from stonet.models.stonet import STONetwork
-from stonet.plotting.figures import MARKERS, PALETTE
-from stonet.training.budget import Budget, train
 
 NAME = "ablation"
 DEFAULT, SEED = "default", "train.seed"
-CHANCE = (SEED, ("0", "1", "2"))  # what another seed does
+SEEDS = ("0", "1", "2")
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What is taken apart: settings that it always has, and those that are changed."""
+class AblatedModel:
+    """A model of which one setting at a time is varied."""
 
-    settings: tuple[str, ...]
-    factors: Mapping[str, tuple[str, ...]]  # setting -> values; the whole's own is among them
+    settings: tuple[str, ...]  # on top of the preset
+    factors: Mapping[str, tuple[str, ...]]  # setting -> values, the model's own among them
 
-    def own(self, setting: str, preset: str = "default") -> str:
-        """The whole's own value, as the table writes it."""
+    def own_value(self, setting: str, preset: str = "default") -> str:
+        """The model's own value of a setting, as the table prints it."""
         section, _, key = setting.partition(".")
         value = getattr(getattr(load_config(preset, None, self.settings), section), key)
-        if value is None:  # left to the model
+        if value is None:  # the model's default
             value = getattr(STONetwork, key)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-WHOLES = {
-    "operator": Whole(
+ABLATED_MODELS = {
+    "operator": AblatedModel(
         ("network.base=none", "network.residual_width=0"),
         {
             "network.latent": ("8", "16", "32"),
@@ -55,151 +54,162 @@ WHOLES = {
             "network.decoder": ("revised", "literal", "fixed", "ode"),
             "network.terms": ("1", "3"),
             "train.consecutive": ("1", "4"),
-            CHANCE[0]: CHANCE[1],
+            SEED: SEEDS,
         },
     ),
-    DEFAULT: Whole(
+    DEFAULT: AblatedModel(
         (),
         {
             "network.base": ("none", "persistence", "ridge"),
             "network.residual_width": ("0", "128"),
             "network.sun": ("false", "true"),
-            CHANCE[0]: CHANCE[1],
+            SEED: SEEDS,
         },
     ),
 }
-FEW = ("graph.levels", "network.base")
-WIDE = 100.0  # percent from which the scale is no longer straight
-COLUMNS = (
-    *("dataset", "whole", "factor", "value", "mae", "rmse", "change", "best_validation", "steps"),
-)
+MINIMAL = ("graph.levels", "network.base")
+LINEAR_PERCENT = 100.0  # changes up to which the axis is linear
+COLUMNS = {
+    "dataset": "data set",
+    "model": "model",
+    "factor": "factor",
+    "value": "value",
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "change": "change of the MAE (%)",
+    "best_validation": "best validation loss",
+    "steps": "steps",
+}
 
 
 def cells(
     datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    """Each whole, and each other value of each factor; `models` are the factors wanted."""
-    known = {short(setting) for whole in WHOLES.values() for setting in whole.factors}
+    """Each ablated model, and each other value of each factor; `models` selects factors."""
+    factors = {short_name(s) for model in ABLATED_MODELS.values() for s in model.factors}
     for name in models:
-        if name not in known:
-            raise unknown_name("factor", name, sorted(known))
-    found = []
+        if name not in factors:
+            raise unknown_name("factor", name, sorted(factors))
+    cells = []
     for dataset in datasets:
-        for name, whole in WHOLES.items():
-            settings = FEW if budget.few and not models else whole.factors
-            wanted = [
-                s for s in whole.factors if s in settings and (short(s) in models or not models)
+        for name, model in ABLATED_MODELS.items():
+            candidates = MINIMAL if budget.minimal and not models else tuple(model.factors)
+            settings = [
+                setting
+                for setting in model.factors
+                if setting in candidates and (short_name(setting) in models or not models)
             ]
-            if wanted:
-                found += _cells(dataset, name, wanted, seeds, budget)
-    return found
+            if settings:
+                cells += _variants(dataset, name, settings, seeds, budget)
+    return cells
 
 
-def _cells(
-    dataset: str, name: str, wanted: Sequence[str], seeds: int, budget: ExperimentBudget
+def _variants(
+    dataset: str, name: str, settings: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    whole, training = WHOLES[name], budget.fixed.get(name)
+    """One ablated model itself, and with each other value of each setting."""
+    model, training = ABLATED_MODELS[name], budget.ablation_training.get(name)
     variants = {name: ""} | {
         label(name, setting, value): f"{setting}={value}"
-        for setting in wanted
-        for value in whole.factors[setting]
-        if value != whole.own(setting, budget.preset)
+        for setting in settings
+        for value in model.factors[setting]
+        if value != model.own_value(setting, budget.preset)
     }
-    found = []
-    for text, setting in variants.items():
-        other, _, value = setting.partition("=")
-        drawn = [int(value)] if other == SEED else range(seeds)
-        asked = whole.settings if other == SEED or not setting else (*whole.settings, setting)
-        found += [
-            budget.cell(NAME, dataset, text, s, settings=asked, training=training) for s in drawn
+    cells = []
+    for text, change in variants.items():
+        setting, _, value = change.partition("=")
+        seed_varied = setting == SEED
+        changes = () if seed_varied or not change else (change,)
+        cells += [
+            budget.cell(
+                NAME, dataset, text, seed, settings=(*model.settings, *changes), training=training
+            )
+            for seed in ([int(value)] if seed_varied else range(seeds))
         ]
-    return found
+    return cells
 
 
-def short(setting: str) -> str:
-    """A factor's name."""
+def short_name(setting: str) -> str:
+    """The name of a factor: a setting without its section."""
     return setting.partition(".")[2]
 
 
 def label(name: str, setting: str, value: str) -> str:
-    """Of a whole with one setting changed."""
-    return f"{'' if name == DEFAULT else f'{name} '}{short(setting)}={value}"
+    """The label of an ablated model with one setting changed."""
+    return f"{'' if name == DEFAULT else f'{name} '}{short_name(setting)}={value}"
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
-    """Errors on the test part; or why the model cannot be built so."""
-    try:
-        return in_short(errors_of(train(dataset, config, budget)))
-    except UsageError as error:  # a package that is not installed
-        return {"skipped": str(error)}
+    """Errors on the test part."""
+    return without_details(summarise_errors(train(dataset, config, budget)))
 
 
-def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One line for each task, whole, factor and value; `change` is the MAE's, in percent.
+def table(results: Sequence[Result]) -> list[Line]:
+    """One line per data set, model, factor and value; `change` of the MAE in percent.
 
-    A whole stands in each of its factors' lines, under its own value.
+    The unchanged model is listed in each of its factors, under its own value.
     """
     lines = []
-    known = [result for result in results if "skipped" not in result.scores]
-    for dataset in dict.fromkeys(result.cell.dataset for result in known):
-        mine = (result for result in known if result.cell.dataset == dataset)
+    for dataset in unique(result.cell.dataset for result in measured(results)):
         here = {
             r.cell.label: r
-            for r in mine
-            if r.cell.label.endswith(f"seed={r.cell.seed}") or not r.cell.seed
+            for r in measured(results)
+            if r.cell.dataset == dataset
+            and (r.cell.label.endswith(f"seed={r.cell.seed}") or not r.cell.seed)
         }
-        for name, whole in WHOLES.items():
-            usual = here.get(name)
-            for setting, values in whole.factors.items():
-                own = None if usual is None else whole.own(setting, usual.cell.preset)
-                rows = {v: usual if v == own else here.get(label(name, setting, v)) for v in values}
+        for name, model in ABLATED_MODELS.items():
+            unchanged = here.get(name)
+            for setting, values in model.factors.items():
+                own = None
+                if unchanged is not None:
+                    own = model.own_value(setting, unchanged.cell.preset)
+                rows = {
+                    v: unchanged if v == own else here.get(label(name, setting, v)) for v in values
+                }
                 if sum(row is not None for row in rows.values()) < 2:
                     continue
-                what = {"dataset": dataset, "whole": name, "factor": short(setting)}
-                lines += [what | _line(value, row, usual) for value, row in rows.items() if row]
+                keys = {"dataset": dataset, "model": name, "factor": short_name(setting)}
+                lines += [keys | _line(v, row, unchanged) for v, row in rows.items() if row]
     return lines
 
 
-def _line(value: str, row: Result, usual: Result | None) -> dict[str, Any]:
-    scores, training = row.scores, row.scores["training"]
-    change = None if usual is None else 100 * (scores["mae"] / usual.scores["mae"] - 1)
+def _line(value: str, row: Result, unchanged: Result | None) -> Line:
+    """The scores of one value, and their change against the unchanged model."""
+    mae, training = row.scores["mae"], row.scores["training"]
+    costs = ("best_validation", "steps", "seconds_per_epoch", "parameters")
     return {
         "value": value,
-        "default": row is usual,
-        "mae": scores["mae"],
-        "rmse": scores["rmse"],
-        "change": change,
-        "best_validation": training["best_validation"],
-        "steps": training["steps"],
-        "seconds_per_epoch": training["seconds_per_epoch"],
-        "parameters": training["parameters"],
-        "stale": [row.commit] if row.stale else [],
+        "default": row is unchanged,
+        "mae": mae,
+        "rmse": row.scores["rmse"],
+        "change": None if unchanged is None else 100 * (mae / unchanged.scores["mae"] - 1),
+        **{key: training[key] for key in costs},
+        "stale": stale_commits([row]),
     }
 
 
 def figure(results: Sequence[Result], path: Path) -> None:
-    """A panel for each factor: how the error changes with its value, a line for each task."""
+    """A panel per factor: change of the MAE by value, a line per data set."""
     lines = [line for line in table(results) if line["change"] is not None]
-    shown = list(dict.fromkeys((line["whole"], line["factor"]) for line in lines))
-    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
+    shown = unique((line["model"], line["factor"]) for line in lines)
+    datasets = unique(line["dataset"] for line in lines)
     if not shown:
         return
     titles = [factor if name == DEFAULT else f"{name}: {factor}" for name, factor in shown]
-    drawn, every = panels(titles, (3.6, 2.6))
-    for axes, (name, factor) in zip(every, shown, strict=True):
-        factors = WHOLES[name].factors
-        values = next(factors[setting] for setting in factors if short(setting) == factor)
-        here = [line for line in lines if (line["whole"], line["factor"]) == (name, factor)]
-        for rank, task in enumerate(tasks):
-            mine = {x["value"]: x for x in here if x["dataset"] == task}
-            across = [i for i, value in enumerate(values) if value in mine]
-            up = [mine[values[i]]["change"] for i in across]
-            colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
-            axes.plot(across, up, marker + "-", color=colour, lw=1.4, ms=5, label=task)
+    drawn, grid = panels(titles, (3.6, 2.6))
+    for axes, (name, factor) in zip(grid, shown, strict=True):
+        factors = ABLATED_MODELS[name].factors
+        values = next(factors[setting] for setting in factors if short_name(setting) == factor)
+        here = [line for line in lines if (line["model"], line["factor"]) == (name, factor)]
+        for rank, dataset in enumerate(datasets):
+            by_value = {line["value"]: line for line in here if line["dataset"] == dataset}
+            x = [i for i, value in enumerate(values) if value in by_value]
+            y = [by_value[values[i]]["change"] for i in x]
+            axes.plot(x, y, "-", lw=1.4, ms=5, label=dataset, **line_style(rank))
         axes.axhline(0.0, color="0.4", linewidth=0.8)
-        if max(abs(line["change"]) for line in here) > WIDE:
+        if max(abs(line["change"]) for line in here) > LINEAR_PERCENT:
             axes.set_yscale("symlog", linthresh=10.0)
         axes.set_xticks(range(len(values)), values)
-        axes.set_ylabel("MAE, % of the whole's", fontsize=9)
-    every[0].legend(frameon=False, fontsize=9)
+        axes.set_ylabel("change of the MAE (%)", fontsize=9)
+    grid[0].legend(frameon=False, fontsize=9)
     save(drawn, path)

@@ -1,4 +1,4 @@
-"""How much work an experiment may be: smoke (CI), small, long (published), full (the paper's)."""
+"""Budgets of the experiments: smoke (CI), small and long (published), full (the paper's)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from stonet.config import load_config
 from stonet.errors import unknown_name
+from stonet.evaluation.comparison import Budget
 from stonet.experiments.cell import Cell
-from stonet.experiments.datasets import PUBLISHED, SHORT, task_of
-from stonet.training.budget import Budget
+from stonet.experiments.datasets import PUBLISHED, SHORT_WAVE, experiment_data
 
-ON_FEW = {"ablation", "cost"}  # experiments with many settings, on the tasks `ablated`
-ONE_SEED = {"ablation", "cost", "inductive", "irregular"}
+ABLATION_LIKE = {"ablation", "cost"}  # many settings, on `ablation_datasets` only
+SINGLE_SEED = {"ablation", "cost", "inductive", "irregular"}
 
 
 @dataclass(frozen=True)
 class ExperimentBudget:
-    """Which data, how many seeds, how long each model trains."""
+    """Which data, how many seeds, and how long each model trains."""
 
     name: str
-    tasks: tuple[str, ...]
-    ablated: tuple[str, ...]  # tasks of the experiments with many settings
+    datasets: tuple[str, ...]
+    ablation_datasets: tuple[str, ...]  # of experiments with many settings
     seeds: int
     training: Budget
-    threads: int | None = 1  # None: as many as torch likes
-    settings: tuple[str, ...] = ()  # for every cell, such as a number of points
-    preset: str = "default"  # what stands in for the default preset
-    fixed: Mapping[str, Budget] = field(default_factory=dict)  # of ablations, by what is taken
-    # apart: time would decide the steps, and chance the time
-    few: bool = False  # only what shows that it runs: few models, few variants
+    threads: int | None = 1  # None: PyTorch's default
+    settings: tuple[str, ...] = ()  # of every cell, such as a number of points
+    preset: str = "default"  # used in place of the default preset
+    # Ablated model -> training: steps instead of minutes, which would vary with the variant.
+    ablation_training: Mapping[str, Budget] = field(default_factory=dict)
+    minimal: bool = False  # a few models and variants, to see that all runs
 
     def cell(
         self,
@@ -46,7 +46,23 @@ class ExperimentBudget:
         inductive: bool = False,
         training: Budget | None = None,
     ) -> Cell:
-        """A cell of this effort: its own settings come last, and win."""
+        """A cell within this budget.
+
+        Args:
+            experiment: name of the experiment.
+            dataset: name of the data.
+            label: row of the experiment's table.
+            seed: random seed.
+            model: name in the model registry.
+            preset: of the configuration.
+            settings: of this cell; they override those of the data and the budget.
+            extra: further choices of the experiment.
+            inductive: use the data's own unseen points.
+            training: in place of the budget's.
+
+        Raises:
+            UsageError: a setting is wrong; nothing has been computed yet.
+        """
         cell = Cell(
             experiment=experiment,
             dataset=dataset,
@@ -54,36 +70,36 @@ class ExperimentBudget:
             seed=seed,
             model=model,
             preset=self.preset if preset == "default" else preset,
-            settings=(*task_of(dataset).settings, *self.settings, *settings),
+            settings=(*experiment_data(dataset).settings, *self.settings, *settings),
             budget=self.name,
             training=training or self.training,
             threads=self.threads,
             inductive=inductive,
             extra=tuple(sorted((extra or {}).items())),
         )
-        load_config(cell.preset, None, cell.settings)  # refused before any work
+        load_config(cell.preset, None, cell.settings)
         return cell
 
     def datasets_of(self, experiment: str) -> tuple[str, ...]:
-        """The tasks of an experiment, unless others are asked for."""
-        return self.ablated if experiment in ON_FEW else self.tasks
+        """The default data of an experiment."""
+        return self.ablation_datasets if experiment in ABLATION_LIKE else self.datasets
 
     def seeds_of(self, experiment: str) -> int:
-        """How many seeds, unless asked otherwise."""
-        return 1 if experiment in ONE_SEED else self.seeds
+        """The default number of seeds of an experiment."""
+        return 1 if experiment in SINGLE_SEED else self.seeds
 
-    def changed(
+    def with_changes(
         self, minutes: float | None = None, settings: tuple[str, ...] = ()
     ) -> ExperimentBudget:
-        """The same with other wishes; where these change results, it goes by another name."""
+        """The budget with other minutes or settings; where results differ, under another name."""
         training = self.training if minutes is None else Budget(minutes=minutes)
-        fixed = self.fixed if training == self.training else {}
-        same = training == self.training and not settings
+        same_training = training == self.training
+        unchanged = same_training and not settings
         return replace(
             self,
-            name=self.name if same else f"{self.name.removesuffix('-changed')}-changed",
+            name=self.name if unchanged else f"{self.name.removesuffix('-changed')}-changed",
             training=training,
-            fixed=fixed,
+            ablation_training=self.ablation_training if same_training else {},
             settings=(*self.settings, *settings),
         )
 
@@ -91,38 +107,38 @@ class ExperimentBudget:
 EXPERIMENT_BUDGETS = {
     "smoke": ExperimentBudget(
         name="smoke",
-        tasks=(SHORT, "temperature-uk"),
-        ablated=(SHORT,),
+        datasets=(SHORT_WAVE, "temperature-uk"),
+        ablation_datasets=(SHORT_WAVE,),
         seeds=1,
         training=Budget(epochs=1, steps=4),
         settings=("read.points=24",),
         preset="tiny",
-        few=True,
+        minimal=True,
     ),
     "small": ExperimentBudget(
         name="small",
-        tasks=PUBLISHED,
-        ablated=("temperature-uk", "wave"),
+        datasets=PUBLISHED,
+        ablation_datasets=("temperature-uk", "wave"),
         seeds=2,
         training=Budget(minutes=0.5),
-        fixed={
+        ablation_training={
             "operator": Budget(epochs=20, steps=40),
             "default": Budget(epochs=4, steps=25, pretraining_steps=500),
         },
         settings=("read.points=120",),
     ),
-    "long": ExperimentBudget(  # what becomes of the comparison when slow models are given time
+    "long": ExperimentBudget(  # four times `small`, for models that train slowly
         name="long",
-        tasks=PUBLISHED,
-        ablated=("temperature-uk", "wave"),
+        datasets=PUBLISHED,
+        ablation_datasets=("temperature-uk", "wave"),
         seeds=1,
         training=Budget(minutes=2.0),
         settings=("read.points=120",),
     ),
     "full": ExperimentBudget(
         name="full",
-        tasks=("wave", "solar", "temperature", "humidity", "cloud", "wind"),
-        ablated=("solar", "temperature"),
+        datasets=("wave", "solar", "temperature", "humidity", "cloud", "wind"),
+        ablation_datasets=("solar", "temperature"),
         seeds=5,
         training=Budget(epochs=100),
         threads=None,
@@ -131,7 +147,11 @@ EXPERIMENT_BUDGETS = {
 
 
 def experiment_budget(name: str) -> ExperimentBudget:
-    """The effort of this name."""
+    """The budget of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
     if name not in EXPERIMENT_BUDGETS:
         raise unknown_name("budget", name, EXPERIMENT_BUDGETS)
     return EXPERIMENT_BUDGETS[name]

@@ -1,8 +1,8 @@
-"""Cells: one training and its scores; what decides them, and the file they are kept in.
+"""Cells: one training with its scores, what decides them, and the file that holds them.
 
-A cell is asked for by name: experiment, data, label, seed, settings, budget. Its *key* is the
-SHA-256 of the question, the resolved configuration, the data as read and stonet's version. A stored
-result with another key is *stale*. The commit that computed a result is kept beside it.
+A cell is identified by experiment, data, label, seed, settings and budget. Its *key* is the SHA-256
+of these, of the resolved configuration, of the data as read and of stonet's version. A stored
+result with another key is *stale*. The commit that computed a result is stored with it.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from stonet.errors import DataError
 from stonet.training.budget import Budget
 
 FORMAT = 1
-DIGITS = 6
+DIGITS = 6  # significant digits of stored numbers
 Scores = dict[str, Any]
+_FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*\]")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A question: which model learns what, for how long."""
+    """One training: which model learns from which data, for how long."""
 
     experiment: str
-    dataset: str  # a task, a data set or a file
+    dataset: str  # an entry of EXPERIMENT_DATA, a data set or a file
     label: str  # the row of the table
     seed: int
-    model: str  # as the zoo knows it
+    model: str  # name in the model registry
     preset: str
     settings: tuple[str, ...]
-    budget: str  # the effort's name
+    budget: str  # name of the experiment budget
     training: Budget
     threads: int | None = 1
-    inductive: bool = False  # whether the data's own unseen points are wanted
-    extra: tuple[tuple[str, Any], ...] = ()  # what else the experiment must know
+    inductive: bool = False  # whether the data's own unseen points are used
+    extra: tuple[tuple[str, Any], ...] = ()  # further choices of the experiment
 
     @property
     def config(self) -> Config:
-        """Preset and settings, with the model and the seed."""
+        """The configuration: preset and settings, with the model and the seed."""
         values = load_config(self.preset, None, self.settings).model_dump()
         values["model"], values["train"]["seed"] = self.model, self.seed
         return make_config(values)
@@ -54,31 +55,37 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A file's name, the same whatever became of code, defaults and data."""
+        """The name of its file; independent of code, default settings and data."""
         plain = re.sub(r"[^A-Za-z0-9.+=-]+", "_", self.label)
         return f"{plain}-s{self.seed}-{_sha256(asdict(self))[:10]}"
 
-    def key(self, data: str) -> str:
-        """What decides the result, given the data's hash."""
-        asked = asdict(self) | {"preset": None, "settings": None, "label": None, "budget": None}
-        return _sha256([asked, _relevant(self.config), data, __version__])
+    def key(self, data_hash: str) -> str:
+        """The hash of all that decides the result.
+
+        Args:
+            data_hash: of the data as read, see `data_sha256`.
+        """
+        unnamed = asdict(self) | {"preset": None, "settings": None, "label": None, "budget": None}
+        return _sha256([unnamed, _relevant(self.config), data_hash, __version__])
 
     def to_json(self) -> dict[str, Any]:
+        """The cell as JSON types."""
         return asdict(self) | {"extra": self.options}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> Cell:
-        changed = {
+        """The cell of which `to_json` gave the content."""
+        parsed = {
             "settings": tuple(content["settings"]),
             "training": Budget(**content["training"]),
             "extra": tuple(sorted(content["extra"].items())),
         }
-        return Cell(**content | changed)
+        return Cell(**content | parsed)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was found, and everything one needs to find it again."""
+    """The scores of a cell, and what is needed to reproduce them."""
 
     cell: Cell
     key: str
@@ -95,19 +102,27 @@ class Result:
     stale: bool = False  # whether version, data or settings have changed since
 
     def to_json(self) -> str:
-        """Small and readable: six digits, a list of numbers on one line."""
+        """The content of its file: six digits, each list of numbers on one line."""
         content = {"format": FORMAT} | vars(self) | {"cell": self.cell.to_json()}
         content.pop("stale")
         text = json.dumps(rounded(content), indent=1, allow_nan=False)
-        return _LIST.sub(lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text) + "\n"
+        return _FLAT_LIST.sub(lambda match: re.sub(r"\s*\n\s*", " ", match[0]), text) + "\n"
 
     @staticmethod
     def from_json(text: str, source: str) -> Result:
-        """The result in a file's text."""
+        """The result in the text of a file.
+
+        Args:
+            text: content of the file.
+            source: name of the file, for errors.
+
+        Raises:
+            DataError: the text is no result, or of another format.
+        """
         try:
             content = json.loads(text)
             if content.pop("format") != FORMAT:
-                raise DataError(f"'{source}' has another format than {FORMAT}. Compute it anew.")
+                raise DataError(f"'{source}' is not of format {FORMAT}. Compute the cell again.")
             return Result(**content | {"cell": Cell.from_json(content["cell"])})
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
@@ -115,11 +130,8 @@ class Result:
             ) from None
 
 
-_LIST = re.compile(r"\[\n[^\[\]{}]*\]")  # of plain values
-
-
 def rounded(value: Any) -> Any:
-    """The same with floats of six significant digits, None for what is no number."""
+    """The same content with floats of six significant digits, and None for NaN."""
     if isinstance(value, dict):
         return {str(key): rounded(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -130,21 +142,21 @@ def rounded(value: Any) -> Any:
 
 
 def config_hash(config: Config) -> str:
-    """Of every setting, as resolved."""
+    """The hash of every resolved setting."""
     return _sha256(config.model_dump())
 
 
 def _relevant(config: Config) -> dict[str, Any]:
-    """The settings that the model can feel: STONet's are nothing to a baseline, and so on."""
+    """The settings that affect the model: a baseline ignores those of STONet, and vice versa."""
     content = config.model_dump()
     if config.model == "stonet":
         return content | {"baseline": None}
     network = content["network"]
-    felt = {name: network[name] for name in ("window_time", "sun")}
-    based = config.model == "linear" or config.baseline.base != "none"
+    base_settings = {name: network[name] for name in ("window_time", "sun")}
+    has_base = config.model == "linear" or config.baseline.base != "none"
     return content | {
         "graph": None,
-        "network": felt if based else network["window_time"],
+        "network": base_settings if has_base else network["window_time"],
         "pretraining": None,
     }
 

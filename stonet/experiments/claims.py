@@ -1,336 +1,251 @@
-"""What is claimed, what was measured, and whether it holds: computed from the tables.
+"""Claims and verdicts, computed from the tables of the experiments.
 
-Each claim is a number for each task that should lie on one side of a bound. It holds where all do,
-holds partly where at least half do, and does not hold otherwise.
+A claim is a number per data set with a bound. It holds if all numbers are within the bound, holds
+partly if at least half are, and does not hold otherwise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from stonet.experiments.ablation import CHANCE
-from stonet.experiments.markdown import DASH, percent
+from stonet.experiments.ablation import SEEDS
+from stonet.experiments.tables import DASH, Line, markdown_table, percent, unique
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
-Line = dict[str, Any]
 Tables = dict[str, list[Line]]
 OURS = "stonet"
-MARGIN = 9.0  # percent: by which the paper's STONet lies below the second best, on average
-DEVIATION, GAIN = 4.0, 10.0  # percent: at unseen points at most; below interpolation at least
-LABELS, MISSING = 5.0, 10.0  # percent more error at most: half of the labels; a quarter of inputs
+MIN_MEAN_GAIN = 9.0  # percent: the paper's mean gain of STONet over the second best model
+MAX_DEVIATION, MIN_GAIN = 4.0, 10.0  # percent: at unseen points; below interpolated forecasts
+MAX_LABEL_COST, MAX_INPUT_COST = 5.0, 10.0  # percent: half of the labels, a quarter of the inputs
 QUARTER = 0.25
-NEEDED = {*BASELINES, *REFERENCE_FORECASTS} - {"daily"}  # which some data have no days for
-LUCK = 0.05
+REQUIRED = {*BASELINES, *REFERENCE_FORECASTS} - {"daily"}  # which needs a daily cycle
+SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A bound on a number of each task."""
+    """A bound on one number (in percent) per data set."""
 
     title: str
     goal: str
-    values: dict[str, float]  # by task
-    expected: int  # tasks that should have been measured
+    values: dict[str, float]  # by data set
+    expected: int  # data sets that should have been measured
     least: float | None = None
     most: float | None = None
-    mean_least: float | None = None  # a bound on the mean of all
+    mean_least: float | None = None  # bound on the mean
     note: str = ""
-    chance: float = 0.0  # percent: less is no difference
-    whole: bool = True  # whether all that each task's number is the best of was measured
+    noise: float = 0.0  # smaller values are within the variation between seeds
+    complete: bool = True  # whether all models that the value is about were measured
 
     def reached(self, value: float) -> bool:
-        """Whether one task's number lies where it should, and not by chance."""
+        """Whether a value is within the bounds and beyond the noise."""
         above = self.least is None or value > self.least
         below = self.most is None or value <= self.most
-        return above and below and abs(value) >= self.chance
+        return above and below and abs(value) >= self.noise
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the data sets; None without values."""
+        return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
     def verdict(self) -> str:
-        if not self.values:
+        """Whether the claim holds."""
+        values = self.values.values()
+        if self.mean is None:
             return "not measured"
-        if all(abs(value) < self.chance for value in self.values.values()):
-            return "within chance"
-        share = np.mean([self.reached(value) for value in self.values.values()])
-        mean = np.mean(list(self.values.values()))
-        far = self.mean_least is None or mean >= self.mean_least
-        if share == 1 and far:
-            whole = self.whole and len(self.values) >= self.expected
-            return "holds" if whole else "holds where measured"
-        return "holds partly" if share >= 0.5 else "does not hold"
+        if all(abs(value) < self.noise for value in values):
+            return "within seed variation"
+        reached = sum(self.reached(value) for value in values)
+        if reached == len(values) and (self.mean_least is None or self.mean >= self.mean_least):
+            complete = self.complete and len(values) >= self.expected
+            return "holds" if complete else "holds where measured"
+        return "holds partly" if 2 * reached >= len(values) else "does not hold"
 
-    @property
-    def measured(self) -> str:
-        """Mean and range, and how many tasks reach it."""
-        if not self.values:
+    def cell(self, dataset: str) -> str:
+        """The value of a data set, in bold where the goal is reached."""
+        value = self.values.get(dataset)
+        if value is None:
             return DASH
-        values = list(self.values.values())
-        reached = sum(map(self.reached, values))
-        mean, low, high = map(percent, (float(np.mean(values)), min(values), max(values)))
-        return f"mean {mean}, {low} to {high}; {reached} of {len(values)} tasks"
-
-    def row(self) -> list[str]:
-        """A row of the table of claims."""
-        return [self.title, self.goal, self.measured, f"**{self.verdict}**"]
-
-    def paragraph(self) -> str:
-        """The numbers behind the verdict."""
-        if not self.values:
-            return f"**{self.title}: not measured.**"
-        each = ", ".join(f"{task} {percent(value)}" for task, value in self.values.items())
-        missed = [task for task, value in self.values.items() if not self.reached(value)]
-        text = f"**{self.title}: {self.verdict}.** Goal: {self.goal}. Measured: {each}."
-        if self.mean_least is not None:
-            mean = percent(float(np.mean(list(self.values.values()))))
-            text += f" The mean is {mean}, the goal {percent(self.mean_least)}."
-        if missed:
-            text += f" Missed on {', '.join(missed)}."
-        if len(self.values) < self.expected:
-            text += f" {self.expected - len(self.values)} task(s) are not measured yet."
-        return text + self.note
+        return f"**{percent(value)}**" if self.reached(value) else percent(value)
 
 
-def claims_of(tables: Tables, tasks: Sequence[str], few: int) -> list[Claim]:
-    """All of them; `few` is the number of tasks with ablations."""
-    many = len(tasks)
-    return [*_of_errors(tables, many), *_of_abilities(tables, many), *_of_parts(tables, few)]
-
-
-def _of_errors(tables: Tables, many: int) -> list[Claim]:
-    """Against baselines and references."""
-    on_base, all_on_base = _on_base(tables["comparison"])
+def claims_section(claims: Sequence[Claim], datasets: Sequence[str]) -> list[str]:
+    """The table of claims with their values by data set, and the notes."""
+    rows = [
+        [c.title, c.goal, *map(c.cell, datasets), percent(c.mean), f"**{c.verdict}**"]
+        for c in claims
+    ]
+    notes = [f"- {claim.title}: {claim.note.strip()}" for claim in claims if claim.note]
+    table = markdown_table(["claim", "goal", *datasets, "mean", "verdict"], rows)
     return [
-        Claim(
-            "STONet beats every baseline and reference forecast",
-            f"MAE below the best other on all tasks, {MARGIN:g} % on average",
-            _ours(_whole(tables["comparison"], NEEDED), "improvement"),
-            many,
-            least=0.0,
-            mean_least=MARGIN,
-            note=_luck(tables["comparison"]),
-        ),
-        Claim(
-            "STONet beats every published baseline, in the same short time",
-            f"MAE below the best of eight, {MARGIN:g} % on average",
-            _below(_whole(tables["comparison"], {*BASELINES}), lambda model: model in BASELINES),
-            many,
-            least=0.0,
-            mean_least=MARGIN,
-        ),
-        Claim(
-            "It still does when they have more time",
-            "MAE below the best baseline and reference forecast on all tasks, each with the budget `long`",
-            _ours(_whole(tables["longer"], NEEDED), "improvement"),
-            many,
-            least=0.0,
-            note=_luck(_whole(tables["longer"], NEEDED)),
-        ),
-        Claim(
-            "The gain is STONet's own, not the base's",
-            "MAE below the best baseline that stands on the same base",
-            _ours(tables["comparison"], "improvement_based"),
-            many,
-            least=0.0,
-            note=_luck(tables["comparison"], "_based") + on_base,
-            whole=all_on_base,
-        ),
+        "Changes in the quantity of the goal; values that reach it are bold.",
+        "",
+        *table,
+        *notes,
+        "",
     ]
 
 
-def _of_abilities(tables: Tables, many: int) -> list[Claim]:
-    """At new places, with few labels, with gaps."""
+def claims_of(tables: Tables, datasets: int, ablation_datasets: int) -> list[Claim]:
+    """All claims.
+
+    Args:
+        tables: experiment -> lines; "longer" is the comparison with more time.
+        datasets: number of data sets.
+        ablation_datasets: number of data sets with ablations.
+    """
     return [
-        Claim(
-            "Points never seen, with a past, are forecast as well as seen ones",
-            f"Deviation at most {DEVIATION:g} %",
-            _ours(_main(tables["inductive"]), "deviation"),
-            many,
-            most=DEVIATION,
-            note=_harder(tables["inductive"]),
-        ),
-        Claim(
-            "Points without a past are better asked than interpolated",
-            f"MAE at least {GAIN:g} % below the best interpolated forecast",
-            _ours(_main(tables["inductive"]), "gain"),
-            many,
-            least=GAIN,
-            note=_beyond(tables["inductive"]),
-        ),
-        Claim(
-            "Half of the labels are enough",
-            f"n_t' = n_t / 2 costs at most {LABELS:g} %",
-            _half_of_labels(tables["irregular"]),
-            many,
-            most=LABELS,
-        ),
-        *(
-            Claim(
-                f"Missing inputs are tolerated, {what}",
-                f"a quarter missing costs at most {MISSING:g} %",
-                _change(tables["irregular"], ask, QUARTER),
-                many,
-                most=MISSING,
-            )
-            for what, ask in (("lost at random", "random"), ("silent sensors", "outage"))
-        ),
+        *_error_claims(tables, datasets),
+        *_irregularity_claims(tables, datasets),
+        *_component_claims(tables, ablation_datasets),
     ]
 
 
-def _harder(lines: Sequence[dict[str, Any]]) -> str:
-    """Where the goal is missed and persistence, which learns nothing, misses it as well."""
-    ours, references = (_ours(_main(lines), name) for name in ("deviation", "deviation_floor"))
-    harder = {t: v for t, v in references.items() if min(v, ours.get(t, v)) > DEVIATION}
-    each = ", ".join(f"{task} ({percent(value)})" for task, value in harder.items())
-    return f" The unseen points are harder ones for persistence, too, on {each}." if each else ""
-
-
-def _beyond(lines: Sequence[dict[str, Any]]) -> str:
-    """Where even with a past the goal for points without one would be missed."""
-    names = ("unseen", "alternative_mae")
-    past, other = (_ours(_main(lines), name) for name in names)
-    beyond = [task for task in past if past[task] > (1 - GAIN / 100) * other.get(task, math.inf)]
-    return (
-        f" With a past its error misses that goal, too, on {', '.join(beyond)}." if beyond else ""
-    )
-
-
-def _of_parts(tables: Tables, few: int) -> list[Claim]:
-    """What the network is made of."""
-    alone = [line for line in tables["ablation"] if line["whole"] == "operator"]
-    seeds = [
-        abs(change) for value in CHANCE[1] for change in _factor(alone, "seed", value).values()
-    ]
-    chance = max(seeds, default=math.inf)
-    by_itself = " Of the operator by itself, without base and experts; " + (
-        f"another seed changes its error by up to {chance:.1f} %."
-        if seeds
-        else "what another seed does was not measured."
-    )
+def _error_claims(tables: Tables, expected: int) -> list[Claim]:
+    """STONet against baselines and reference forecasts."""
+    lines = tables["comparison"]
+    complete, longer = _with_models(lines, REQUIRED), _with_models(tables["longer"], REQUIRED)
+    on_base, all_on_base = _on_base(lines)
+    margin = f", by {MIN_MEAN_GAIN:g} % on average"
     return [
-        Claim(
-            "Three levels are better than one",
-            "MAE with one level above that with three",
-            _factor(alone, "levels", "1"),
-            few,
-            least=0.0,
-            chance=chance,
-            note=by_itself,
-        ),
-        Claim(
-            "Reconstruction helps (alpha)",
-            "MAE without it above that with it",
-            _factor(alone, "alpha", "0.0"),
-            few,
-            least=0.0,
-            chance=chance,
-            note=by_itself,
-        ),
-        Claim(
-            "The ODE decoder takes longer",
-            "an epoch takes more than the revised decoder's",
-            {
-                line["dataset"]: 100 * (line["times"] - 1)
-                for line in tables["cost"]
-                if line["decoder"] == "ode" and line["times"]
-            },
-            few,
-            least=0.0,
-        ),
-    ]
+        Claim("STONet beats every baseline and reference forecast",
+              f"MAE below the best other model{margin}", _ours(complete, "improvement"), expected,
+              least=0.0, mean_least=MIN_MEAN_GAIN, note=_significant(lines)),
+        Claim("STONet beats every published baseline in the same short time",
+              f"MAE below the best of eight baselines{margin}", _below_baselines(lines), expected,
+              least=0.0, mean_least=MIN_MEAN_GAIN),
+        Claim("STONet beats them with more time",
+              "MAE below the best other model, all with the budget `long`",
+              _ours(longer, "improvement"), expected, least=0.0, note=_significant(longer)),
+        Claim("The gain is not due to the linear base",
+              "MAE below the best baseline on the same base",
+              _ours(lines, "improvement_on_base"), expected, least=0.0, complete=all_on_base,
+              note=_significant(lines, "_on_base") + on_base),
+    ]  # fmt: skip
 
 
-def _ours(lines: Sequence[Line], key: str) -> dict[str, float]:
+def _irregularity_claims(tables: Tables, expected: int) -> list[Claim]:
+    """Unseen points, few labels, missing inputs."""
+    lines, irregular = _at_main_share(tables["inductive"]), tables["irregular"]
+    return [
+        Claim("Unseen points with a past are forecast as well as seen ones",
+              f"Deviation at most {MAX_DEVIATION:g} %", _ours(lines, "deviation"), expected,
+              most=MAX_DEVIATION),
+        Claim("Direct forecasts at points without a past beat interpolated ones",
+              f"MAE at least {MIN_GAIN:g} % below the best interpolated forecast",
+              _ours(lines, "gain"), expected, least=MIN_GAIN),
+        Claim("Half of the labels are enough",
+              f"n_t' = n_t / 2 costs at most {MAX_LABEL_COST:g} %", _half_of_labels(irregular),
+              expected, most=MAX_LABEL_COST),
+        *(Claim(f"Missing inputs are tolerated: {what}",
+                f"a quarter missing costs at most {MAX_INPUT_COST:g} %",
+                _by_dataset(irregular, "change", model=OURS, scenario=scenario, level=QUARTER),
+                expected, most=MAX_INPUT_COST)
+          for what, scenario in (("single values", "random"), ("sensors", "outage"))),
+    ]  # fmt: skip
+
+
+def _component_claims(tables: Tables, expected: int) -> list[Claim]:
+    """Components of the network."""
+    alone = [line for line in tables["ablation"] if line["model"] == "operator"]
+    by_seed = [_ablation_cost(alone, "seed", value) for value in SEEDS]
+    changes = [abs(change) for values in by_seed for change in values.values()]
+    noise = max(changes, default=math.inf)
+    variation = f"changes its error by up to {noise:.1f} %" if changes else "was not measured"
+    note = "for the operator alone, without linear base and residual network; another seed "
+    note += f"{variation}."
+    times = _by_dataset(tables["cost"], "times", decoder="ode")
+    return [
+        Claim("Three levels are better than one", "MAE with one level above that with three",
+              _ablation_cost(alone, "levels", "1"), expected, least=0.0, noise=noise, note=note),
+        Claim("Reconstruction helps (alpha)", "MAE without it above that with it",
+              _ablation_cost(alone, "alpha", "0.0"), expected, least=0.0, noise=noise, note=note),
+        Claim("The ODE decoder is slower", "time per epoch above that of the revised decoder",
+              {name: 100 * (ratio - 1) for name, ratio in times.items()}, expected, least=0.0),
+    ]  # fmt: skip
+
+
+def _by_dataset(lines: Iterable[Line], key: str, **conditions: object) -> dict[str, float]:
+    """One value per data set, of the lines that meet the conditions and have it."""
     return {
         line["dataset"]: float(line[key])
         for line in lines
-        if line["model"] == OURS and line.get(key) is not None
+        if line.get(key) is not None and all(line[k] == v for k, v in conditions.items())
     }
 
 
-def _luck(lines: Sequence[Line], kind: str = "") -> str:
-    """Where the difference to the best other could be luck; each task by itself."""
-    p, gain = _ours(lines, f"p{kind}"), _ours(lines, f"improvement{kind}")
-    sure = {
-        "below": [task for task, value in p.items() if value < LUCK and gain[task] > 0],
-        "above": [task for task, value in p.items() if value < LUCK and gain[task] <= 0],
-    }
-    told = [f"{word} on {', '.join(tasks)}" for word, tasks in sure.items() if tasks]
-    few = [task for task in gain if task not in p]
-    text = f" Significantly (p < {LUCK:g}) {' and '.join(told)}." if told else ""
-    return text + (f" Too few windows for a test: {', '.join(few)}." if few else "")
+def _ours(lines: Iterable[Line], key: str) -> dict[str, float]:
+    """STONet's value per data set."""
+    return _by_dataset(lines, key, model=OURS)
 
 
-def _whole(lines: Sequence[Line], needed: set[str]) -> list[Line]:
-    """Of the tasks on which all of these models were measured."""
-    found: dict[str, set[str]] = {}
+def _ablation_cost(lines: Iterable[Line], factor: str, value: str) -> dict[str, float]:
+    """Change of the MAE with this value, in percent; nothing where it is the default."""
+    return _by_dataset(lines, "change", factor=factor, value=value, default=False)
+
+
+def _with_models(lines: Sequence[Line], required: set[str]) -> list[Line]:
+    """The lines of data sets on which all required models were measured."""
+    models: dict[str, set[str]] = {}
     for line in lines:
-        found.setdefault(line["dataset"], set()).add(line["model"])
-    return [line for line in lines if found[line["dataset"]] >= needed]
+        models.setdefault(line["dataset"], set()).add(line["model"])
+    return [line for line in lines if models[line["dataset"]] >= required]
+
+
+def _below_baselines(lines: Sequence[Line]) -> dict[str, float]:
+    """Percent by which STONet's MAE is below that of the best of all baselines."""
+    complete = _with_models(lines, {*BASELINES})
+    maes = [_by_dataset(complete, "mae", model=model) for model in BASELINES]
+    return {
+        name: 100 * (1 - mae / min(values[name] for values in maes if name in values))
+        for name, mae in _ours(complete, "mae").items()
+    }
+
+
+def _significant(lines: Sequence[Line], suffix: str = "") -> str:
+    """The data sets with a significant difference, and those with too few windows."""
+    p, gain = _ours(lines, f"p{suffix}"), _ours(lines, f"improvement{suffix}")
+    sure = [name for name, value in p.items() if value < SIGNIFICANCE]
+    groups = {
+        f"significantly (p < {SIGNIFICANCE:g}) below on": [n for n in sure if gain[n] > 0],
+        f"significantly (p < {SIGNIFICANCE:g}) above on": [n for n in sure if gain[n] <= 0],
+        "too few windows for a test on": [name for name in gain if name not in p],
+    }
+    parts = [f"{words} {', '.join(names)}" for words, names in groups.items() if names]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
-    """Which baselines on the base are missing or of other code, and whether none is."""
-    based = [line for line in lines if line["model"].endswith("+base")]
-    old = sorted({commit for line in based for commit in line.get("stale", ())})
-    made = (
-        f" Baselines on the base are of other code than today's ({', '.join(old)})." if old else ""
-    )
-    found = {line["dataset"]: 0 for line in lines}
-    for line in lines:
-        found[line["dataset"]] += line["model"].endswith("+base") and line["mae"] is not None
-    if min(found.values(), default=0) == len(BASELINES):
-        return made, not old
-    told = ", ".join(f"{task} {count}" for task, count in found.items())
-    return f" Of {len(BASELINES)} baselines there are on the base: {told}.{made}", False
+    """A note on baselines on the base that are missing or stale, and whether none is."""
+    on_base = [line for line in lines if line["model"].endswith("+base")]
+    stale = sorted({commit for line in on_base for commit in line.get("stale", ())})
+    note = f" Baselines on the base are stale (commits {', '.join(stale)})." if stale else ""
+    counts = {
+        name: sum(x["dataset"] == name and x["mae"] is not None for x in on_base)
+        for name in unique(line["dataset"] for line in lines)
+    }
+    if min(counts.values(), default=0) == len(BASELINES):
+        return note, not stale
+    each = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f" Measured on the base, of {len(BASELINES)} baselines: {each}.{note}", False
 
 
-def _main(lines: Sequence[Line]) -> list[Line]:
-    """At the share of unseen points at which every model is asked: the first of STONet's."""
+def _at_main_share(lines: Sequence[Line]) -> list[Line]:
+    """The lines at the share of unseen points at which all models were measured."""
     shares = {line["share"] for line in lines if line["model"] != OURS}
     return [line for line in lines if line["share"] in shares]
 
 
-def _below(lines: Sequence[Line], among: Callable[[str], bool]) -> dict[str, float]:
-    """How far ours lies below the best of some models, in percent."""
-    found = {}
-    for dataset in dict.fromkeys(line["dataset"] for line in lines):
-        mae = {line["model"]: line["mae"] for line in lines if line["dataset"] == dataset}
-        others = [value for model, value in mae.items() if among(model) and value is not None]
-        if others and OURS in mae:
-            found[dataset] = 100 * (1 - mae[OURS] / min(others))
-    return found
-
-
-def _change(lines: Sequence[Line], ask: str, level: float) -> dict[str, float]:
-    return {
-        line["dataset"]: float(line["change"])
-        for line in lines
-        if (line["model"], line["ask"], line["level"]) == (OURS, ask, level)
-        and line["change"] is not None
-    }
-
-
 def _half_of_labels(lines: Sequence[Line]) -> dict[str, float]:
-    found = {}
-    mine = [line for line in lines if (line["model"], line["ask"]) == (OURS, "labels")]
-    for dataset in dict.fromkeys(line["dataset"] for line in mine):
-        by_level = {line["level"]: line["change"] for line in mine if line["dataset"] == dataset}
-        half = max(by_level) // 2
-        if by_level.get(half) is not None:
-            found[dataset] = float(by_level[half])
-    return found
-
-
-def _factor(lines: Sequence[Line], factor: str, value: str) -> dict[str, float]:
-    """How much a value costs against the default, in percent; nothing where it is the default."""
-    return {
-        line["dataset"]: float(line["change"])
-        for line in lines
-        if (line["factor"], line["value"]) == (factor, value)
-        and not line["default"]
-        and line["change"] is not None
-    }
+    """Change of the MAE with half of the labels, in percent."""
+    ours = [line for line in lines if (line["model"], line["scenario"]) == (OURS, "labels")]
+    levels: dict[str, list[int]] = {}
+    for line in ours:
+        levels.setdefault(line["dataset"], []).append(line["level"])
+    half = [line for line in ours if line["level"] == max(levels[line["dataset"]]) // 2]
+    return _by_dataset(half, "change")

@@ -1,7 +1,7 @@
-"""Inputs that get lost, and questions at odd times: how a trained model is put to the test.
+"""Corrupted inputs and irregular times, applied to the test windows of a trained model.
 
-What is lost depends on the window alone, so that every model faces the same, and a larger share
-loses what a smaller one does, and more.
+What is lost depends on the window alone, so every model faces the same losses, and a larger share
+contains the losses of a smaller one.
 """
 
 from __future__ import annotations
@@ -19,47 +19,48 @@ from stonet.data.batch import Batch, make_batch
 from stonet.data.field import Dataset, Field
 from stonet.data.scaling import Scaler
 from stonet.data.windows import Windows, cut, in_batches, split
-from stonet.training.budget import TrainingResult
+from stonet.evaluation.comparison import Trained
 
 SEED = 20
-KNOTS = 4  # inputs at most that a spline through the forecast also goes through
-Chosen = Int64[np.ndarray, " batch"]  # which windows
-Change = Callable[[Batch, Chosen], Batch]
+SPLINE_INPUTS = 4  # newest inputs at most that a spline through a forecast also passes through
+BATCH = 8  # windows that are forecast at a time
+WindowIndex = Int64[np.ndarray, " batch"]
+Corruption = Callable[[Batch, WindowIndex], Batch]
 Series = Float64[np.ndarray, "window future node channel"]
 
 
-def unchanged(batch: Batch, chosen: Chosen) -> Batch:
-    """Nothing is lost."""
+def no_corruption(batch: Batch, chosen: WindowIndex) -> Batch:
+    """The batch as it is."""
     return batch
 
 
-def random_loss(share: float) -> Change:
-    """Single values are lost, each by itself."""
+def drop_values(share: float) -> Corruption:
+    """Lose single values at random, independently."""
 
-    def change(batch: Batch, chosen: Chosen) -> Batch:
+    def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
         shape = batch.past.shape[1], batch.frames.shape[1]
-        return without(batch, _draws(chosen, shape) < share)
+        return _without(batch, _draws(chosen, shape) < share)
 
-    return change
-
-
-def outage(share: float) -> Change:
-    """Whole sensors are silent, each throughout a window."""
-
-    def change(batch: Batch, chosen: Chosen) -> Batch:
-        silent = _draws(chosen, (1, batch.frames.shape[1])) < share
-        return without(batch, np.repeat(silent, batch.past.shape[1], axis=1))
-
-    return change
+    return corrupt
 
 
-def thinned(share: float) -> Change:
-    """Whole frames are lost, but never the newest; those that are left keep their own times.
+def drop_sensors(share: float) -> Corruption:
+    """Lose sensors at random, each throughout a window."""
 
-    The window is filled up with empty frames before the oldest one, as `inference` does it.
+    def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
+        lost = _draws(chosen, (1, batch.frames.shape[1])) < share
+        return _without(batch, np.repeat(lost, batch.past.shape[1], axis=1))
+
+    return corrupt
+
+
+def drop_frames(share: float) -> Corruption:
+    """Lose complete frames at random, but never the newest; the others keep their times.
+
+    The window is filled up with empty frames before the oldest one, as `inference` does.
     """
 
-    def change(batch: Batch, chosen: Chosen) -> Batch:
+    def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
         length = batch.past.shape[1]
         rank = _draws(chosen, (length,))
         rank[:, -1] = 1.0  # the newest
@@ -78,36 +79,35 @@ def thinned(share: float) -> Change:
             lead=batch.lead.expand(len(kept), -1),
         )
 
-    return change
+    return corrupt
 
 
-def without(batch: Batch, lost: Bool[np.ndarray, "batch past node"]) -> Batch:
-    """The batch without these inputs; every window gets frames of its own, to lose its own."""
+def _without(batch: Batch, lost: Bool[np.ndarray, "batch past node"]) -> Batch:
+    """The batch without these inputs; windows get frames of their own, to lose them separately."""
     used = batch.past.flatten()
-    seen = batch.seen[used] & ~torch.from_numpy(lost).flatten(0, 1)[..., None]
+    observed = batch.seen[used] & ~torch.from_numpy(lost).flatten(0, 1)[..., None]
     return replace(
         batch,
-        frames=batch.frames[used] * seen,
-        observed=seen,
+        frames=batch.frames[used] * observed,
+        observed=observed,
         frame_time=batch.frame_time[used],
         past=torch.arange(len(used)).view_as(batch.past),
     )
 
 
-def _draws(chosen: Chosen, shape: tuple[int, ...]) -> Float64[np.ndarray, "batch ..."]:
-    """Uniform in 0..1, the same for a window whichever batch it is in."""
+def _draws(chosen: WindowIndex, shape: tuple[int, ...]) -> Float64[np.ndarray, "batch ..."]:
+    """Uniform draws in 0..1, the same for a window in whichever batch it is."""
     return np.stack([np.random.default_rng((SEED, int(w))).random(shape) for w in chosen])
 
 
-def answer(trained: TrainingResult, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
-    """The forecast in the data's own units."""
-    run = trained.trained
+def forecast_in_units(trained: Trained, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
+    """The forecast for a batch in the data's own units."""
     with torch.inference_mode():
-        return run.scaler.in_units(run.model(batch, graphs).forecast)
+        return trained.run.scaler.in_units(trained.run.model(batch, graphs).forecast)
 
 
-def coarser(dataset: Dataset, every: int) -> Dataset:
-    """Every so many-th frame of each episode."""
+def subsample(dataset: Dataset, every: int) -> Dataset:
+    """Every `every`-th frame of each episode."""
 
     def thin(field: Field) -> Field:
         names = ("values", "mask", "times")
@@ -117,80 +117,93 @@ def coarser(dataset: Dataset, every: int) -> Dataset:
 
 
 @dataclass(frozen=True)
-class Between:
-    """Test windows of the finer data, for a model that was trained on every so many-th frame."""
+class BetweenSteps:
+    """Test windows of the full data for a model trained on every `every`-th frame.
 
-    trained: TrainingResult
-    fine: Dataset
+    "Coarse" steps are the model's own, "fine" steps those of the full data.
+    """
+
+    trained: Trained
+    dataset: Dataset
     every: int
 
     def windows(self, raw: bool = False) -> Windows:
-        """As long as the model's own, in finer steps; every target once."""
+        """Windows as long as the model's own, in fine steps; every target once."""
         task, every = self.trained.task, self.every
-        time_spec = task.time_spec
-        finer = replace(
-            time_spec,
-            step=time_spec.step // every,
-            past=time_spec.past * every,
-            horizon=time_spec.horizon * every,
+        coarse = task.time_spec
+        fine = replace(
+            coarse,
+            step=coarse.step // every,
+            past=coarse.past * every,
+            horizon=coarse.horizon * every,
         )
-        test = split(self.fine, finer, task.config.data.split)["test"]
+        test = split(self.dataset, fine, task.config.data.split)["test"]
         scaler = Scaler.identity(len(task.scaler.mean)) if raw else task.scaler
-        return cut(test, scaler, finer, finer.horizon, nodes=task.dataset.seen)
+        return cut(test, scaler, fine, fine.horizon, nodes=task.dataset.seen)
 
-    def batches(self, jitter: bool = False, told: bool = True) -> Iterator[tuple[Chosen, Batch]]:
-        """The model's inputs, asked for every finer time ahead.
+    def batches(
+        self, jitter: bool = False, true_times: bool = True
+    ) -> Iterator[tuple[WindowIndex, Batch]]:
+        """Inputs at coarse steps, with all fine times of the horizon as targets.
 
-        With `jitter`, each input but the newest comes earlier by some finer steps, less than one of
-        the model's own; it is `told` so, or left to believe that it did not.
+        Args:
+            jitter: move each input but the newest to an earlier fine time, by less than a coarse
+                step.
+            true_times: pass the true times of the inputs; otherwise the model assumes regular ones.
         """
         windows, time_spec, every = self.windows(), self.trained.task.time_spec, self.every
-        config = self.trained.task.config
-        for chosen in in_batches(windows, 8):
+        window_time = self.trained.task.config.network.window_time
+        for chosen in in_batches(windows, BATCH):
             start = windows.starts[chosen][:, None]
-            regular = start + every - 1 + every * np.arange(time_spec.past)
-            early = np.floor(every * _draws(chosen, (time_spec.past,))).astype(np.int64)
-            early[:, -1] = 0
-            past = regular - early if jitter else regular
-            ask = windows.times[
-                start + every * time_spec.past + np.arange(every * time_spec.horizon)
-            ]
+            past = start + every - 1 + every * np.arange(time_spec.past)
+            if jitter:
+                early = np.floor(every * _draws(chosen, (time_spec.past,))).astype(np.int64)
+                early[:, -1] = 0
+                past = past - early
+            ahead = every * time_spec.past + np.arange(every * time_spec.horizon)
+            target_times = windows.times[start + ahead]
             batch = make_batch(
-                windows.given, windows.times, past, ask, time_spec, config.network.window_time
+                windows.given, windows.times, past, target_times, time_spec, window_time
             )
-            if not told:
+            if not true_times:
                 lag = torch.arange(1.0 - time_spec.past, 1.0).expand_as(batch.lag)
                 batch = replace(batch, lag=lag)
             yield chosen, batch
 
-    def forecast(self, jitter: bool = False, told: bool = True) -> Series:
-        """At the training points and all finer times, in the data's own units."""
+    def forecast(self, jitter: bool = False, true_times: bool = True) -> Series:
+        """Forecasts at the training points and all fine times, in the data's own units."""
         nodes = self.trained.task.nodes
-        graphs = self.trained.trained.model.eval().graphs(nodes, nodes)
-        parts = [answer(self.trained, b, graphs).numpy() for _, b in self.batches(jitter, told)]
+        graphs = self.trained.run.model.eval().graphs(nodes, nodes)
+        batches = self.batches(jitter, true_times)
+        parts = [forecast_in_units(self.trained, batch, graphs).numpy() for _, batch in batches]
         return np.concatenate(parts)
 
     def truth(self) -> tuple[Series, Bool[np.ndarray, "window future node channel"]]:
-        """What came, and where it was observed."""
+        """The targets, and where they were observed."""
         windows = self.windows(raw=True)
         values, observed = windows.targets(np.arange(len(windows)))
         return values.double().numpy(), observed.numpy()
 
     def inputs(self) -> Series:
-        """What the model sees at its own steps, in the data's own units, the newest last."""
+        """The inputs at coarse steps in the data's own units, the newest last."""
         windows, past = self.windows(raw=True), self.trained.task.time_spec.past
         index = windows.starts[:, None] + self.every - 1 + self.every * np.arange(past)
         values, _ = windows.at(index.ravel())
         return values.unflatten(0, index.shape).double().numpy()
 
-    def filled(self, series: Series, how: str) -> Series:
-        """The same series, interpolated between its values at the model's own steps."""
-        steps = series[:, self.every - 1 :: self.every]
-        known = np.concatenate([self.inputs()[:, -KNOTS:], steps], axis=1)
-        before = known.shape[1] - steps.shape[1]
-        at = np.arange(known.shape[1]) - before + 1.0  # in steps; 0 is the newest input
-        asked = np.arange(1, series.shape[1] + 1) / self.every
-        if how == "cubic":
-            return np.asarray(CubicSpline(at, known, axis=1)(asked))
-        weights = np.maximum(1 - np.abs(asked[:, None] - at), 0.0)  # hats
-        return np.einsum("tk,bknc->btnc", weights, known)
+    def interpolated(self, series: Series, method: str) -> Series:
+        """The series at fine times, interpolated in time from its values at coarse steps.
+
+        Args:
+            series: values at fine times.
+            method: "linear" or "cubic" (spline).
+        """
+        coarse = series[:, self.every - 1 :: self.every]
+        values = np.concatenate([self.inputs()[:, -SPLINE_INPUTS:], coarse], axis=1)
+        num_inputs = values.shape[1] - coarse.shape[1]
+        times = np.arange(values.shape[1]) - num_inputs + 1.0  # coarse steps; 0: newest input
+        targets = np.arange(1, series.shape[1] + 1) / self.every
+        if method == "cubic":
+            return np.asarray(CubicSpline(times, values, axis=1)(targets))
+        weights = np.maximum(1 - np.abs(targets[:, None] - times), 0.0)  # hat functions
+        return np.einsum("tk,bknc->btnc", weights, values)

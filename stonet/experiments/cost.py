@@ -1,7 +1,7 @@
-"""Cost: what each decoder takes, in time and memory, and what it gives.
+"""Cost: time and memory of each decoder, and its error.
 
-The paper's Table 6 sets its decoder against one that integrates an ODE. Here the four are built at
-the paper's sizes, and the default preset stands beside them.
+The paper's Table 6 compares its decoder with one that integrates an ODE. Here all four decoders
+have the paper's sizes, and the default preset stands beside them.
 """
 
 from __future__ import annotations
@@ -9,50 +9,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
+from stonet.errors import unknown_name
 from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
-from stonet.experiments.drawing import panels, save
-from stonet.experiments.error_summary import errors_of, in_short
+from stonet.experiments.error_summary import summarise_errors, without_details
+from stonet.experiments.figures import panels, save
+from stonet.experiments.tables import Line, measured, stale_commits, unique
 from stonet.plotting.figures import PALETTE
-from stonet.system.resources import reset_peak, resident_mb
+from stonet.system.resources import forget_peak, resident_mb
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")
 DEFAULT = "default"
 LABELS = (*DECODERS, DEFAULT)
-FEW = ("revised", "ode")
-# an ODE carries one state through the whole horizon; and looks at the validation part are dear
-SAME = ("network.terms=1", "train.validation_windows=8")
-WINDOWS = 64  # that are scored of each part: an ODE takes long
-COLUMNS = (
-    "dataset",
-    "decoder",
-    "seconds_per_epoch",
-    "times",
-    "memory_mb",
-    "mae",
-    "train_mae",
-    "steps",
-)
+MINIMAL = ("revised", "ode")
+# One term, since an ODE has one state; few validation windows, since an ODE is slow on them.
+SHARED_SETTINGS = ("network.terms=1", "train.validation_windows=8")
+MAX_WINDOWS = 64  # scored of each part: an ODE is slow
+COLUMNS = {
+    "dataset": "data set",
+    "decoder": "decoder",
+    "seconds_per_epoch": "s/epoch",
+    "times": "time over revised",
+    "memory_mb": "memory (MB)",
+    "mae": "test MAE",
+    "train_mae": "training MAE",
+    "steps": "steps",
+}
+PANELS = {"seconds_per_epoch": "time per epoch", "memory_mb": "peak memory", "mae": "test MAE"}
 
 
 def cells(
     datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    """Each decoder at the paper's sizes, and the default preset."""
+    """Each decoder at the paper's sizes, and the default preset; `models` selects some."""
     for name in models:
         if name not in LABELS:
             raise unknown_name("decoder", name, LABELS)
-    wanted = tuple(models) or (FEW if budget.few else LABELS)
-    sizes = "default" if budget.few else "paper"
+    labels = tuple(models) or (MINIMAL if budget.minimal else LABELS)
+    sizes = "default" if budget.minimal else "paper"
     return [
         budget.cell(
             NAME,
@@ -60,78 +61,76 @@ def cells(
             label,
             seed,
             preset=DEFAULT if label == DEFAULT else sizes,
-            settings=() if label == DEFAULT else (f"network.decoder={label}", *SAME),
+            settings=() if label == DEFAULT else (f"network.decoder={label}", *SHARED_SETTINGS),
         )
         for dataset in datasets
-        for label in wanted
+        for label in labels
         for seed in range(seeds)
     ]
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
-    """Time and memory of the training, errors on both the training and the test part."""
-    try:
-        train(dataset, config, Budget(epochs=1, steps=1))  # what is loaded once is there by then
-        reset_peak()
-        before = resident_mb()
-        trained = train(dataset, config, budget)
-    except UsageError as error:  # a package that is not installed
-        return {"skipped": str(error)}
-    scores = in_short(errors_of(trained, "test", WINDOWS))
-    scores["train_mae"] = errors_of(trained, "train", WINDOWS)["mae"]
-    scores["memory_mb"] = trained.row.peak_mb - before  # beyond the program and the data
+    """Time and memory of the training, errors on the training and the test part."""
+    train(dataset, config, Budget(epochs=1, steps=1))  # loads what is loaded once
+    forget_peak()
+    before = resident_mb()
+    trained = train(dataset, config, budget)
+    scores = without_details(summarise_errors(trained, "test", MAX_WINDOWS))
+    scores["train_mae"] = summarise_errors(trained, "train", MAX_WINDOWS)["mae"]
+    scores["memory_mb"] = trained.row.peak_mb - before  # beyond program and data
     return scores
 
 
-def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One line for each task and decoder; `times` is the epoch's, over that of the revised one."""
+def table(results: Sequence[Result]) -> list[Line]:
+    """One line per data set and decoder; `times` is its epoch over that of the revised decoder."""
     lines = []
-    known = [result for result in results if "skipped" not in result.scores]
-    for dataset in dict.fromkeys(result.cell.dataset for result in known):
-        here = {r.cell.label: r for r in known if r.cell.dataset == dataset and r.cell.seed == 0}
-        usual = _seconds(here["revised"]) if "revised" in here else None
+    for dataset in unique(result.cell.dataset for result in measured(results)):
+        here = {
+            r.cell.label: r
+            for r in measured(results)
+            if r.cell.dataset == dataset and r.cell.seed == 0
+        }
+        revised = _seconds_per_epoch(here["revised"]) if "revised" in here else None
         for label, row in sorted(here.items(), key=lambda pair: LABELS.index(pair[0])):
+            seconds = _seconds_per_epoch(row)
             lines.append(
                 {
                     "dataset": dataset,
                     "decoder": label,
-                    "seconds_per_epoch": _seconds(row),
-                    "times": _seconds(row) / usual if usual else None,
-                    "memory_mb": row.scores["memory_mb"],
-                    "mae": row.scores["mae"],
-                    "rmse": row.scores["rmse"],
-                    "train_mae": row.scores["train_mae"],
-                    "steps": row.scores["training"]["steps"],
-                    "parameters": row.scores["training"]["parameters"],
-                    "stale": [row.commit] if row.stale else [],
+                    "seconds_per_epoch": seconds,
+                    "times": seconds / revised if revised else None,
+                    **{key: row.scores[key] for key in ("memory_mb", "mae", "rmse", "train_mae")},
+                    **{key: row.scores["training"][key] for key in ("steps", "parameters")},
+                    "stale": stale_commits([row]),
                 }
             )
     return lines
 
 
-def _seconds(result: Result) -> float:
+def _seconds_per_epoch(result: Result) -> float:
+    """NaN where the budget was too short for a step."""
     seconds = result.scores["training"]["seconds_per_epoch"]
-    return math.nan if seconds is None else float(seconds)  # no time for a step
+    return math.nan if seconds is None else float(seconds)
 
 
 def figure(results: Sequence[Result], path: Path) -> None:
-    """Bars: seconds of an epoch, memory and error of each decoder, over the revised one's."""
+    """Bars of time, memory and error of each decoder, relative to the revised one."""
     lines = [line for line in table(results) if line["times"] is not None]
-    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
-    if not tasks:
+    datasets = unique(line["dataset"] for line in lines)
+    if not datasets:
         return
-    shown = {"seconds_per_epoch": "time of an epoch", "memory_mb": "peak memory", "mae": "test MAE"}
-    drawn, every = panels([f"{title} / revised" for title in shown.values()])
+    drawn, grid = panels(list(PANELS.values()))
     labels = [label for label in LABELS if any(line["decoder"] == label for line in lines)]
-    for axes, key in zip(every, shown, strict=True):
-        for rank, task in enumerate(tasks):
-            mine = {line["decoder"]: line[key] for line in lines if line["dataset"] == task}
-            height = [mine.get(label, np.nan) / mine["revised"] for label in labels]
-            across = np.arange(len(labels)) + (rank - (len(tasks) - 1) / 2) * 0.8 / len(tasks)
+    for axes, key in zip(grid, PANELS, strict=True):
+        for rank, dataset in enumerate(datasets):
+            values = {line["decoder"]: line[key] for line in lines if line["dataset"] == dataset}
+            height = [values.get(label, np.nan) / values["revised"] for label in labels]
+            x = np.arange(len(labels)) + (rank - (len(datasets) - 1) / 2) * 0.8 / len(datasets)
             colour = PALETTE[rank % len(PALETTE)]
-            axes.bar(across, height, 0.8 / len(tasks), color=colour, label=task)
+            axes.bar(x, height, 0.8 / len(datasets), color=colour, label=dataset)
         axes.axhline(1.0, color="0.4", linewidth=0.8)
         axes.set_xticks(range(len(labels)), labels)
-    every[0].set_yscale("log")
-    every[0].legend(frameon=False, fontsize=9)
+        axes.set_ylabel("relative to the revised decoder", fontsize=9)
+    grid[0].set_yscale("log")
+    grid[0].legend(frameon=False, fontsize=9)
     save(drawn, path)

@@ -1,4 +1,4 @@
-"""The tasks: which data stand for which of the paper's six, and how they are opened."""
+"""The data of the experiments: which data set stands for which of the paper's six."""
 
 from __future__ import annotations
 
@@ -12,34 +12,41 @@ from stonet.data.field import Dataset
 from stonet.datasets import DATASETS, check_known, find, open_any, open_dataset
 from stonet.io.read import narrow
 
-CHUNK = 512  # frames that are hashed at a time
+FRAMES_PER_HASH = 512  # frames that are hashed at a time
 
 
 @dataclass(frozen=True)
-class Task:
-    """Data under a name of their own."""
+class ExperimentData:
+    """A data set, or a variable of one, under the name that the experiments use."""
 
-    dataset: str  # as `stonet.datasets` knows it
+    dataset: str  # name in `stonet.datasets`, or a path
     settings: tuple[str, ...] = ()  # of the section `read`
     paper: str | None = None  # the paper's data set of the same kind
     title: str = ""
-    unit: str = ""  # in which its errors are shown
-    per_unit: float = 1.0  # of the data's own unit
-    options: tuple[tuple[str, int], ...] = ()  # of the data set's own function
+    unit: str = ""  # in which errors are reported
+    per_unit: float = 1.0  # one such unit in the data's own unit
+    options: tuple[tuple[str, int], ...] = ()  # of the function that opens the data set
+
+    @property
+    def error_unit(self) -> str:
+        """The unit of the errors in tables and figures."""
+        return self.unit or "data unit"
 
 
-SHORT = "wave-short"  # to see that things run; no task of the paper's
-TASKS = {
-    "wave": Task("wave", (), "Wave", "Wave, simulated", "1e-3", 1e-3),
-    SHORT: Task("wave", title="Wave, a few", options=(("sequences", 12), ("frames", 60))),
-    "solar-pv": Task(
+SHORT_WAVE = "wave-short"  # for smoke tests; not one of the paper's
+EXPERIMENT_DATA = {
+    "wave": ExperimentData("wave", (), "Wave", "Wave, simulated", "1e-3", 1e-3),
+    SHORT_WAVE: ExperimentData(
+        "wave", title="Wave, 12 episodes", options=(("sequences", 12), ("frames", 60))
+    ),
+    "solar-pv": ExperimentData(
         "pv-rhode-island", (), "Solar", "PV power, Rhode Island", "% of capacity", 1e-2
     ),
-    "temperature-uk": Task("era5-uk", (), "Temperature", "Temperature, UK", "K"),
-    "humidity-bhutan": Task(
+    "temperature-uk": ExperimentData("era5-uk", (), "Temperature", "Temperature, UK", "K"),
+    "humidity-bhutan": ExperimentData(
         "era5-bhutan", ("read.variables=r2m",), "Humidity", "Relative humidity, Bhutan", "%"
     ),
-    "radiation-bhutan": Task(
+    "radiation-bhutan": ExperimentData(
         "era5-bhutan",
         ("read.variables=ssrd",),
         "Cloud",
@@ -47,58 +54,63 @@ TASKS = {
         "W/m²",
         3600.0,
     ),
-    "wind-bhutan": Task(
+    "wind-bhutan": ExperimentData(
         "era5-bhutan", ("read.variables=u10,v10",), "Wind", "Wind, Bhutan (two components)", "m/s"
     ),
 }
+PUBLISHED = tuple(name for name in EXPERIMENT_DATA if name != SHORT_WAVE)
 
 
-PUBLISHED = tuple(name for name in TASKS if name != SHORT)
+def experiment_data(name: str) -> ExperimentData:
+    """The entry of this name; for any other name, the data set or file itself."""
+    return EXPERIMENT_DATA.get(name) or ExperimentData(name, (), None, name)
 
 
-def task_of(name: str) -> Task:
-    """What a name stands for: one of ours, else a data set or a file by itself."""
-    return TASKS.get(name) or Task(name, (), None, name)
+def check_name(name: str) -> None:
+    """Refuse a name that is neither an entry, a data set nor a file."""
+    if name not in EXPERIMENT_DATA:
+        check_known(name, EXPERIMENT_DATA)
 
 
-def check_task(name: str) -> None:
-    """Refuse a name that nothing can be opened by."""
-    if name not in TASKS:
-        check_known(name, TASKS)
+def open_experiment_data(name: str, config: ReadConfig, inductive: bool = False) -> Dataset:
+    """Open the data of an experiment.
 
-
-def open_task(name: str, config: ReadConfig, inductive: bool = False) -> Dataset:
-    """The data of a task; points that the data set holds out are only there for `inductive`."""
-    task, whole = task_of(name), config.model_copy(update={"points": None})
-    wanted = config if inductive else whole
-    if task.options:
-        dataset = narrow(open_dataset(task.dataset, **dict(task.options)), wanted)
+    Args:
+        name: an entry of EXPERIMENT_DATA, a data set or a file.
+        config: the selection to read.
+        inductive: keep the points that the data set itself holds out; otherwise only seen points
+            are left, at most `config.points` of them.
+    """
+    entry = experiment_data(name)
+    selection = config if inductive else config.model_copy(update={"points": None})
+    if entry.options:
+        dataset = narrow(open_dataset(entry.dataset, **dict(entry.options)), selection)
     else:
-        dataset = open_any(task.dataset, wanted, inductive)
+        dataset = open_any(entry.dataset, selection, inductive)
     if inductive:
         return dataset
     seen = dataset.take(dataset.seen)
-    few = config.points is not None and config.points < len(seen.points)
-    return narrow(seen, ReadConfig(points=config.points)) if few else seen
+    thin = config.points is not None and config.points < len(seen.points)
+    return narrow(seen, ReadConfig(points=config.points)) if thin else seen
 
 
-def at_hand(name: str) -> bool:
-    """Whether a task's data are on this machine, so that nothing need be fetched."""
-    dataset = task_of(name).dataset
+def is_local(name: str) -> bool:
+    """Whether the data are on this machine, so that nothing need be downloaded."""
+    dataset = experiment_data(name).dataset
     return dataset not in DATASETS or not find(dataset).missing
 
 
 def data_sha256(dataset: Dataset) -> str:
-    """Of everything that training and scoring can see of the data."""
+    """Hash of all that training and scoring can read of the data."""
     first = dataset.episodes[0]
-    told = [first.quantity, first.calendar, first.points.kind, dataset.unseen]
-    told += [dataset.past, dataset.horizon, dataset.stride]
-    digest = hashlib.sha256(repr(told).encode())
+    header = [first.quantity, first.calendar, first.points.kind, dataset.unseen]
+    header += [dataset.past, dataset.horizon, dataset.stride]
+    digest = hashlib.sha256(repr(header).encode())
     digest.update(first.points.coordinates.tobytes())
     for field in dataset.episodes:
         digest.update(field.times.tobytes())
-        for start in range(0, len(field.times), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(field.times), FRAMES_PER_HASH):
+            part = slice(start, start + FRAMES_PER_HASH)
             digest.update(field.values[part].tobytes())
             digest.update(np.packbits(field.observed[part]).tobytes())
     return digest.hexdigest()

@@ -1,148 +1,195 @@
-"""Pictures of a comparison: all models on one scale, errors by lead, by hour, and on a map."""
+"""Figures of the experiments: panels, and the four figures of the comparison."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from stonet.data.cf import replacing
 from stonet.data.geometry import Points
 from stonet.experiments.cell import Result
-from stonet.experiments.datasets import task_of
-from stonet.experiments.drawing import panels, save
-from stonet.plotting.figures import DPI, MARKERS, PALETTE
+from stonet.experiments.datasets import experiment_data
+from stonet.experiments.tables import Line, unique
+from stonet.plotting.figures import DPI, MARKERS, PALETTE, png
 from stonet.plotting.maps import MapProjection
 
+MAX_COLUMNS = 3
 COLOURS = {
     "STONet": PALETTE[1],
     "baseline": PALETTE[0],
-    "baseline on the base": PALETTE[5],
+    "baseline on the linear base": PALETTE[5],
     "reference forecast": "0.45",
 }
-WIDE = 12.0  # a largest error over the smallest from which the scale is logarithmic
-ACROSS = {"by_lead": "lead (steps)", "by_hour": "hour of the target (UTC)"}
+LOG_RATIO = 12.0  # largest over smallest error from which the scale is logarithmic
+X_LABELS = {"by_lead": "lead (steps)", "by_hour": "hour of the target (UTC)"}
 
 
-def draw_all(lines: Sequence[dict[str, Any]], kinds: Mapping[str, str], path: Path) -> None:
-    """A panel for each task, a dot for each model, the best at the top; bars span the seeds."""
-    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
-    most = max(sum(line["dataset"] == task for line in lines) for task in tasks)
-    figure, every = panels([_title(task) for task in tasks], (4.3, 1.2 + 0.17 * most))
-    for axes, task in zip(every, tasks, strict=True):
-        mine = [line for line in lines if line["dataset"] == task][::-1]
-        unit = task_of(task).per_unit
-        error = np.array([line["mae"] for line in mine]) / unit
-        spread = np.array([line["mae_std"] or 0.0 for line in mine]) / unit
-        for row, line in enumerate(mine):
+def panels(titles: list[str], size: tuple[float, float] = (3.9, 3.1)) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel per title, at most three in a row.
+
+    Args:
+        titles: of the panels.
+        size: width and height of a panel, in inches.
+    """
+    columns = min(MAX_COLUMNS, len(titles))
+    rows = math.ceil(len(titles) / columns)
+    figure = Figure((columns * size[0], rows * size[1]), dpi=DPI, layout="constrained")
+    grid = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    for axes, title in zip(grid, titles, strict=False):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.9", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_title(title, fontsize=11)
+        axes.tick_params(labelsize=9)
+    for axes in grid[len(titles) :]:
+        axes.set_visible(False)
+    return figure, grid[: len(titles)]
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG file; an existing one is replaced when the new one is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part:
+        part.write_bytes(png(figure))
+
+
+def line_style(rank: int) -> dict[str, Any]:
+    """Colour and marker of the line of this rank."""
+    return {"color": PALETTE[rank % len(PALETTE)], "marker": MARKERS[rank % len(MARKERS)]}
+
+
+def draw_models(lines: Sequence[Line], kinds: Mapping[str, str], path: Path) -> None:
+    """A panel per data set with the MAE of every model, the best at the top.
+
+    Args:
+        lines: of the comparison's table, the best first.
+        kinds: model -> key of COLOURS.
+        path: PNG file.
+    """
+    datasets = unique(line["dataset"] for line in lines)
+    max_rows = max(sum(line["dataset"] == name for line in lines) for name in datasets)
+    figure, grid = panels([_title(name) for name in datasets], (4.3, 1.2 + 0.17 * max_rows))
+    for axes, name in zip(grid, datasets, strict=True):
+        rows = [line for line in lines if line["dataset"] == name][::-1]
+        data = experiment_data(name)
+        mae = np.array([line["mae"] for line in rows]) / data.per_unit
+        spread = np.array([line["mae_std"] or 0.0 for line in rows]) / data.per_unit
+        for y, line in enumerate(rows):
             colour = COLOURS[kinds[line["model"]]]
-            axes.errorbar(error[row], row, xerr=spread[row], fmt="o", color=colour, markersize=4.5)
-        axes.set_yticks(range(len(mine)), [line["model"] for line in mine], fontsize=7.5)
-        if error.max() > WIDE * error.min() > 0:
+            axes.errorbar(mae[y], y, xerr=spread[y], fmt="o", color=colour, markersize=4.5)
+        axes.set_yticks(range(len(rows)), [line["model"] for line in rows], fontsize=7.5)
+        if mae.max() > LOG_RATIO * mae.min() > 0:
             axes.set_xscale("log")
         else:
             axes.set_xlim(left=0.0)
-        axes.set_xlabel(f"test MAE ({task_of(task).unit or 'data unit'})", fontsize=9)
+        axes.set_xlabel(f"test MAE ({data.error_unit})", fontsize=9)
     for kind, colour in COLOURS.items():
-        every[0].plot([], [], "o", color=colour, markersize=4.5, label=kind)
-    every[0].legend(frameon=False, fontsize=8, loc="lower right")
+        grid[0].plot([], [], "o", color=colour, markersize=4.5, label=kind)
+    grid[0].legend(frameon=False, fontsize=8, loc="lower right")
     save(figure, path)
 
 
 def draw_curves(
-    results: Sequence[Result], shown: Mapping[str, Sequence[str]], key: str, path: Path
+    results: Sequence[Result], models: Mapping[str, Sequence[str]], key: str, path: Path
 ) -> None:
-    """MAE over the lead or the hour; tasks without hours are left out of the latter."""
-    found = {
-        task: {
-            label: mean
-            for label in dict.fromkeys(labels)
-            if (mean := _mean(results, task, label, key)) is not None
+    """A panel per data set with the MAE over the lead or the hour; data without it are left out.
+
+    Args:
+        results: of the comparison.
+        models: data set -> labels of the models to draw.
+        key: "by_lead" or "by_hour".
+        path: PNG file.
+    """
+    curves = {
+        name: {
+            label: curve
+            for label in unique(labels)
+            if (curve := _mean_of(results, name, label, key)) is not None
         }
-        for task, labels in shown.items()
+        for name, labels in models.items()
     }
-    found = {task: curves for task, curves in found.items() if curves}
-    if not found:
+    curves = {name: by_label for name, by_label in curves.items() if by_label}
+    if not curves:
         return
-    figure, every = panels([_title(task) for task in found])
-    for axes, (task, curves) in zip(every, found.items(), strict=True):
-        for rank, (label, mean) in enumerate(curves.items()):
-            across = np.arange(len(mean)) + (key == "by_lead")
-            look: dict[str, Any] = {"color": PALETTE[(1, 0, 2, 8)[rank]], "marker": MARKERS[rank]}
-            axes.plot(across, mean / task_of(task).per_unit, label=label, ms=3, lw=1.5, **look)
+    figure, grid = panels([_title(name) for name in curves])
+    for axes, (name, by_label) in zip(grid, curves.items(), strict=True):
+        data = experiment_data(name)
+        for rank, (label, curve) in enumerate(by_label.items()):
+            x = np.arange(len(curve)) + (key == "by_lead")
+            style: dict[str, Any] = {"color": PALETTE[(1, 0, 2, 8)[rank]], "marker": MARKERS[rank]}
+            axes.plot(x, curve / data.per_unit, label=label, ms=3, lw=1.5, **style)
         axes.set_ylim(bottom=0.0)
-        axes.set_xlabel(ACROSS[key], fontsize=9)
-        axes.set_ylabel(f"MAE ({task_of(task).unit or 'data unit'})", fontsize=9)
+        axes.set_xlabel(X_LABELS[key], fontsize=9)
+        axes.set_ylabel(f"test MAE ({data.error_unit})", fontsize=9)
         axes.legend(frameon=False, fontsize=8)
     save(figure, path)
 
 
-def _mean(
-    results: Sequence[Result], task: str, label: str, key: str
+def draw_maps(results: Sequence[Result], pairs: Mapping[str, tuple[str, str]], path: Path) -> None:
+    """Maps of the MAE of two models per data set, on one colour scale.
+
+    Args:
+        results: of the comparison.
+        pairs: data set -> labels of two models.
+        path: PNG file.
+    """
+    maps = {}
+    for name, labels in pairs.items():
+        points = _points(results, name)
+        errors = [_mean_of(results, name, label, "by_point") for label in labels]
+        if points is not None and all(e is not None and len(e) == len(points) for e in errors):
+            maps[name] = points, errors
+    if not maps:
+        return
+    projections = {name: MapProjection.of(points) for name, (points, _) in maps.items()}
+    height = sum(projection.panel()[1] + 0.75 for projection in projections.values())
+    figure = Figure((7.8, height), dpi=DPI, layout="constrained")
+    rows = figure.subplots(len(maps), 2, squeeze=False)
+    for row, (name, (points, errors)) in zip(rows, maps.items(), strict=True):
+        data = experiment_data(name)
+        values = [np.asarray(error) / data.per_unit for error in errors]
+        scale: dict[str, Any] = {
+            "norm": Normalize(0.0, float(np.nanpercentile(np.concatenate(values), 99))),
+            "cmap": "viridis",
+        }
+        for axes, label, value in zip(row, pairs[name], values, strict=True):
+            projections[name].draw(axes, points, value, **scale)
+            axes.set_title(f"{label}, mean {np.nanmean(value):.3g}", fontsize=10)
+            axes.tick_params(labelsize=8)
+        bar = figure.colorbar(ScalarMappable(**scale), ax=list(row), extend="max", pad=0.02)
+        bar.set_label(f"{name}\ntest MAE ({data.error_unit})", fontsize=9)
+    save(figure, path)
+
+
+def _mean_of(
+    results: Sequence[Result], dataset: str, label: str, key: str
 ) -> Float64[np.ndarray, " place"] | None:
-    """The MAE's curve, the mean over seeds."""
+    """The MAE by lead, hour or point, as the mean over the seeds; None where it was not kept."""
     rows = [
-        result.scores[key]["mae"]
+        scores if key == "by_point" else scores["mae"]
         for result in results
-        if (result.cell.dataset, result.cell.label) == (task, label) and result.scores.get(key)
+        if (result.cell.dataset, result.cell.label) == (dataset, label)
+        and (scores := result.scores.get(key))
     ]
     return np.array(rows, dtype=np.float64).mean(0) if rows else None
 
 
-def draw_maps(results: Sequence[Result], pairs: Mapping[str, tuple[str, str]], path: Path) -> None:
-    """Where the errors are: two models beside each other, one scale for both."""
-    found = {}
-    for task, labels in pairs.items():
-        points = _points(results, task)
-        errors = [_by_point(results, task, label) for label in labels]
-        if points is not None and all(e is not None and len(e) == len(points) for e in errors):
-            found[task] = points, errors
-    if not found:
-        return
-    sheets = {task: MapProjection.of(points) for task, (points, _) in found.items()}
-    height = sum(sheet.panel()[1] + 0.75 for sheet in sheets.values())
-    figure = Figure((7.8, height), dpi=DPI, layout="constrained")
-    rows = figure.subplots(len(found), 2, squeeze=False)
-    for row, (task, (points, errors)) in zip(rows, found.items(), strict=True):
-        unit = task_of(task).per_unit
-        values = [np.asarray(error) / unit for error in errors]
-        look: dict[str, Any] = {
-            "norm": Normalize(0.0, float(np.nanpercentile(np.concatenate(values), 99))),
-            "cmap": "viridis",
-        }
-        for axes, label, value in zip(row, pairs[task], values, strict=True):
-            sheets[task].draw(axes, points, value, **look)
-            axes.set_title(f"{label}, mean {np.nanmean(value):.3g}", fontsize=10)
-            axes.tick_params(labelsize=8)
-        bar = figure.colorbar(ScalarMappable(**look), ax=list(row), extend="max", pad=0.02)
-        bar.set_label(f"{task}\nMAE ({task_of(task).unit or 'data unit'})", fontsize=9)
-    save(figure, path)
-
-
-def _points(results: Sequence[Result], task: str) -> Points | None:
-    """Where the errors by point are."""
+def _points(results: Sequence[Result], dataset: str) -> Points | None:
+    """The points of the errors by point, stored with one result per data set."""
     for result in results:
-        if result.cell.dataset == task and "coordinates" in result.scores:
+        if result.cell.dataset == dataset and "coordinates" in result.scores:
             return Points(np.array(result.scores["coordinates"]), result.scores["kind"])
     return None
 
 
-def _by_point(
-    results: Sequence[Result], task: str, label: str
-) -> Float64[np.ndarray, " node"] | None:
-    rows = [
-        result.scores["by_point"]
-        for result in results
-        if (result.cell.dataset, result.cell.label) == (task, label)
-        and result.scores.get("by_point")
-    ]
-    return np.array(rows, dtype=np.float64).mean(0) if rows else None
-
-
-def _title(task: str) -> str:
-    return task_of(task).title or task
+def _title(dataset: str) -> str:
+    return experiment_data(dataset).title or dataset

@@ -1,134 +1,236 @@
 """Inductive: points that training never saw, with a past of their own and without one.
 
-The paper's Table 4 and its sweep of the ratio unseen/seen. Deviation is the paper's
-100 (MAE_unseen - MAE_seen) / MAE_seen, at points that join with their past. A place without a past
-is the harder question; its honest alternative is to forecast at the sensors, by any model, and to
-interpolate the forecasts, by inverse distances or kriging, each as it suits the training part best.
+The paper's Table 4 and its sweep of the ratio unseen/seen. For points that join with their past,
+
+    Deviation = 100 (MAE_unseen - MAE_seen) / MAE_seen.
+
+Points without a past are harder. The alternative there is to forecast at the sensors, with any
+model, and to interpolate the forecasts by inverse distances (IDW) or kriging, each with the
+settings that fit the training part best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+import torch
+from jaxtyping import Float64, Int64
 from matplotlib.axes import Axes
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.errors import UsageError, unknown_name
-from stonet.evaluation.interpolation import interpolate
+from stonet.data.windows import in_batches
+from stonet.errors import UsageError
+from stonet.evaluation.comparison import Budget, Trained, train
+from stonet.evaluation.interpolation import (
+    FRAMES,
+    Method,
+    fit_inverse_distance,
+    fit_kriging,
+    interpolate,
+)
 from stonet.evaluation.metrics import deviation
+from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
-from stonet.experiments.comparison import GROUPS, LABELS, OURS, tested, variant
-from stonet.experiments.drawing import panels, save
-from stonet.experiments.places import asked, beside, by_ratio, errors, fitted, what_came
-from stonet.models.registry import MODELS, REFERENCE_FORECASTS
-from stonet.plotting.figures import MARKERS, PALETTE
-from stonet.training.budget import Budget, train
+from stonet.experiments.comparison import OURS, expand_labels, significance, variant
+from stonet.experiments.error_summary import ErrorAccumulator
+from stonet.experiments.figures import line_style, panels, save
+from stonet.experiments.tables import (
+    Line,
+    mean,
+    measured,
+    stale_commits,
+    standard_deviation,
+    unique,
+)
+from stonet.models.registry import REFERENCE_FORECASTS
+from stonet.plotting.figures import PALETTE
+from stonet.training.task import Task
 
 NAME = "inductive"
 GOALS = {"deviation": 4.0, "gain": 10.0}  # percent: at most, at least
 SHARES = (0.1, 0.2, 0.3, 0.5)  # of all points, held out
-MAIN = 0.2  # at which every model is asked
-CHOSEN = (OURS, "astgcn", "linear", "persistence", "daily")
-FEW = (OURS, "stgcn", "persistence")
-HOW = ("idw", "kriging")
-COLUMNS = (
-    "dataset",
-    "share",
-    "model",
-    "seen",
-    "unseen",
-    "deviation",
-    "no_history",
-    *HOW,
-    "alternative",
-    "gain",
-    "p",
-    "stale",
-)
+MAIN_SHARE = 0.2  # at which every model is measured
+RATIOS = (0.125, 0.25, 0.5, 0.75, 1.0)  # unseen/seen points, with one and the same model
+MODELS = (OURS, "astgcn", "linear", "persistence", "daily")
+MINIMAL = (OURS, "stgcn", "persistence")
+INTERPOLATIONS = ("idw", "kriging")
+BATCH = 64  # windows of interpolated forecasts that are scored at a time
+COLUMNS = {
+    "dataset": "data set",
+    "share": "held out",
+    "model": "model",
+    "seen": "MAE, seen",
+    "unseen": "MAE, unseen with past",
+    "deviation": "Deviation (%)",
+    "no_history": "MAE, unseen without past",
+    "idw": "MAE, IDW",
+    "kriging": "MAE, kriging",
+    "alternative": "best alternative",
+    "gain": "gain (%)",
+    "p": "p",
+    "stale": "stale",
+}
+Index = Int64[np.ndarray, "_"]  # positions of points
 
 
 def cells(
     datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    """Every model at the main share; STONet at others too, on some tasks and with one seed.
+    """Every model at the main share; STONet at other shares on some data sets, with one seed.
 
-    The paper's own protocol needs data sets that hold points out themselves; it is the full budget.
+    The full budget has the paper's own protocol: data sets that hold points out themselves.
     """
-    labels = [label for name in models for label in GROUPS.get(name, (name,))]
-    for label in labels:
-        if label not in LABELS and label not in MODELS:
-            raise unknown_name("model", label, [*LABELS, *GROUPS])
-    chosen = tuple(dict.fromkeys(labels)) or (FEW if budget.few else CHOSEN)
+    labels = expand_labels(models, MINIMAL if budget.minimal else MODELS)
     own = budget.name.startswith("full")
-    shares = (None,) if own else (MAIN,) if budget.few else (MAIN, *SHARES)
-    found = []
+    shares = (None,) if own else (MAIN_SHARE,) if budget.minimal else (MAIN_SHARE, *SHARES)
+    cells = []
     for dataset in datasets:
-        for label in chosen:
-            swept = label == OURS and dataset in budget.ablated
-            for share in dict.fromkeys(shares if swept else shares[:1]):
+        for label in labels:
+            swept = label == OURS and dataset in budget.ablation_datasets
+            for share in unique(shares if swept else shares[:1]):
                 ratios = label == OURS and share in (None, SHARES[-1])
                 what, extra = variant(label), {"share": share, "ratios": ratios}
                 if share is not None:
                     what["settings"] = (*what.get("settings", ()), f"data.unseen={share}")
-                row = label if share in (None, MAIN) else f"{label} {share:.0%} unseen"
+                row = label if share in (None, MAIN_SHARE) else f"{label} {share:.0%} unseen"
                 count = seeds if share == shares[0] and label not in REFERENCE_FORECASTS else 1
-                found += [
+                cells += [
                     budget.cell(NAME, dataset, row, seed, extra=extra, inductive=own, **what)
                     for seed in range(count)
                 ]
-    return found
+    return cells
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
     """Errors at seen and unseen points, and of the same forecasts interpolated.
 
-    *Ideal* is kriging of what came at the seen points: what no interpolated forecast goes below.
+    "ideal" is kriging of the observations at the seen points: a lower bound for any interpolated
+    forecast.
     """
-    try:
-        trained = train(dataset, config, budget)
-    except UsageError as error:  # daily persistence without days
-        return {"skipped": str(error)}
+    trained = train(dataset, config, budget)
     task, seen = trained.task, trained.task.dataset.seen
     unseen = np.asarray(task.dataset.unseen, dtype=np.int64)
     if not len(unseen):
-        return {"skipped": f"'{dataset.name}' holds no points out. Set data.unseen."}
-    at_seen = list(asked(trained, seen, seen))
-    groups = {"seen": errors(trained, at_seen, len(seen))}
-    if trained.trained.model.inductive:
+        raise UsageError(f"'{dataset.name}' holds no points out. Set data.unseen.")
+    at_seen = list(forecasts_at(trained, seen, seen))
+    groups = {"seen": point_errors(trained, at_seen, len(seen))}
+    if trained.run.model.inductive:
         both = np.concatenate([seen, unseen])
         for name, nodes in (("unseen", both), ("no_history", seen)):
-            groups[name] = errors(trained, asked(trained, nodes, unseen), len(unseen))
-    methods = fitted(task)
-    forecast = np.concatenate([answer.forecast.numpy() for answer in at_seen])
-    sources = {how: (forecast, how) for how in HOW}
+            batches = forecasts_at(trained, nodes, unseen)
+            groups[name] = point_errors(trained, batches, len(unseen))
+    methods = fit_interpolation(task)
+    forecast = np.concatenate([batch.forecast.numpy() for batch in at_seen])
+    sources = {method: (forecast, method) for method in INTERPOLATIONS}
     if cell.label.startswith(OURS):
-        sources["ideal"] = what_came(at_seen), "kriging"
-    for name, (values, how) in sources.items():
-        guess = interpolate(values, task.nodes, task.dataset.points.take(unseen), methods[how])
-        guess = trained.trained.scaler.within(guess)  # as all forecasts are
-        groups[name] = errors(trained, beside(task, guess, unseen), len(unseen))
-    for name in {*groups} - {"no_history", *HOW}:  # whose difference is tested
+        sources["ideal"] = _observations(at_seen), "kriging"
+    for name, (values, method) in sources.items():
+        queries = task.dataset.points.take(unseen)
+        interpolated = interpolate(values, task.nodes, queries, methods[method])
+        interpolated = trained.run.scaler.within(interpolated)  # bounded, as all forecasts are
+        groups[name] = point_errors(trained, _scored(task, interpolated, unseen), len(unseen))
+    for name in {*groups} - {"no_history", *INTERPOLATIONS}:  # only these are tested
         del groups[name]["by_window"]
     return {
         "points": {"seen": len(seen), "unseen": len(unseen)},
         "groups": groups,
-        "deviation": deviations(groups),
-        "methods": {how: [asdict(one) for one in methods[how]] for how in HOW},
-        "ratios": by_ratio(trained, seen, unseen) if cell.options["ratios"] else [],
-        "units": list(trained.trained.units),
-        "training": vars(trained.cost),
+        "deviation": _deviations(groups),
+        "methods": {name: [asdict(method) for method in methods[name]] for name in INTERPOLATIONS},
+        "ratios": _by_ratio(trained, seen, unseen) if cell.options["ratios"] else [],
+        "units": list(trained.run.units),
+        "training": vars(trained.row),
     }
 
 
-def deviations(groups: Scores) -> Scores | None:
-    """Of the errors at unseen points from those at seen ones, in percent."""
+def forecasts_at(trained: Trained, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
+    """Forecasts of the test part at `queries`, from the past at `nodes`."""
+    model, task = trained.run.model, trained.task
+    points, stride = task.dataset.points, task.scoring_stride
+    graphs = model.graphs(points.take(nodes), points.take(queries))
+    given, truth = task.windows("test", stride, nodes), task.windows("test", stride, queries, True)
+    return scored_batches(model, trained.run, graphs, given, truth)
+
+
+def _scored(
+    task: Task, values: Float64[np.ndarray, "window future query channel"], queries: Index
+) -> Iterable[ScoredBatch]:
+    """Interpolated forecasts with the truth; NaN (no source value at a time) is not scored."""
+    truth = task.windows("test", task.scoring_stride, queries, raw=True)
+    for chosen in in_batches(truth, BATCH):
+        target, observed = truth.targets(chosen)
+        forecast = torch.from_numpy(values[chosen])
+        yield ScoredBatch(chosen, forecast.nan_to_num(), target, observed & forecast.isfinite())
+
+
+def _observations(
+    batches: Iterable[ScoredBatch],
+) -> Float64[np.ndarray, "window future node channel"]:
+    """The truth, NaN where missing; of many windows only some.
+
+    With gaps, kriging solves another system at every time.
+    """
+    values = np.concatenate([np.where(b.observed, b.truth.double(), np.nan) for b in batches])
+    every = -(-values.shape[0] * values.shape[1] // FRAMES)
+    values[np.arange(len(values)) % every > 0] = np.nan
+    return values
+
+
+def point_errors(trained: Trained, batches: Iterable[ScoredBatch], points: int) -> Scores:
+    """MAE, RMSE and bias, and the MAE by lead and by window, in the data's own units.
+
+    Args:
+        trained: the model, for its windows and scales.
+        batches: scored forecasts.
+        points: number of points in them.
+    """
+    task, statistics = trained.task, empty_statistics(trained.run)
+    errors = ErrorAccumulator(task.windows("test", task.scoring_stride, raw=True), points)
+    for batch in batches:
+        statistics.add(batch.forecast, batch.truth, batch.observed)
+        errors.add(batch)
+    scores: Scores = {metric: statistics.value(metric) for metric in ("mae", "rmse", "bias")}
+    leads = range(task.time_spec.horizon)
+    scores["by_lead"] = [statistics.value("mae", lead) for lead in leads]
+    return scores | {"by_window": [float(f"{mae:.4g}") for mae in errors.by_window()]}
+
+
+def fit_interpolation(task: Task) -> dict[str, list[Method]]:
+    """The settings of IDW and kriging for each channel, fitted to the training part."""
+    windows = task.windows("train", raw=True)
+    last = len(windows.times) - 1
+    frames = np.unique(np.linspace(0, last, FRAMES).round().astype(np.int64))
+    values, observed = (part.numpy() for part in windows.at(frames))
+    values = np.where(observed, values, np.nan).astype(np.float64)
+    channels = [values[..., number] for number in range(values.shape[-1])]
+    return {
+        "idw": [fit_inverse_distance(channel, task.nodes) for channel in channels],
+        "kriging": [fit_kriging(channel, task.nodes) for channel in channels],
+    }
+
+
+def _by_ratio(trained: Trained, seen: Index, unseen: Index) -> list[Scores]:
+    """Errors when only some unseen points join, drawn at random: the paper's sweep."""
+    lines, order = [], np.random.default_rng(0).permutation(unseen)
+    for ratio in RATIOS:
+        count = round(ratio * len(seen))
+        joined = np.sort(order[:count])
+        if len(joined) != count or not count:
+            continue
+        line: Scores = {"ratio": ratio, "points": count}
+        for name, nodes in (("unseen", np.concatenate([seen, joined])), ("no_history", seen)):
+            errors = point_errors(trained, forecasts_at(trained, nodes, joined), count)
+            line[name] = {metric: errors[metric] for metric in ("mae", "rmse")}
+        lines.append(line)
+    return lines
+
+
+def _deviations(groups: Scores) -> Scores | None:
+    """Percent by which errors at unseen points exceed those at seen ones."""
     if "unseen" not in groups:
         return None
     return {
@@ -137,100 +239,85 @@ def deviations(groups: Scores) -> Scores | None:
     }
 
 
-def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One line for each task, share and model: errors by kind of points, means over the seeds.
+def table(results: Sequence[Result]) -> list[Line]:
+    """One line per data set, share and model: errors by kind of points, means over the seeds.
 
-    Where persistence deviates too (`deviation_floor`), the unseen points are harder or easier ones.
+    Where persistence deviates too (`persistence_deviation`), the unseen points themselves are
+    harder or easier to forecast.
     """
     rows: dict[tuple[str, float | None, str], list[Result]] = {}
-    for result in results:
-        if "skipped" not in result.scores:
-            cell = result.cell
-            label = cell.label.split(" ")[0]
-            rows.setdefault((cell.dataset, cell.options["share"], label), []).append(result)
-    lines = [_line(*key, found) for key, found in rows.items()]
-    for line in lines:
-        if line["model"] == OURS and line["no_history"] is not None:
-            line |= _against_best(line, lines, rows)
-            reference = (
-                one for one in lines if one["model"] == "persistence" and _alike(one, line)
-            )
-            line["deviation_floor"] = next((one["deviation"] for one in reference), None)
-    return sorted(lines, key=lambda line: (line["dataset"], line["share"] or 0.0, line["seen"]))
+    for result in measured(results):
+        cell = result.cell
+        label = cell.label.split(" ")[0]
+        rows.setdefault((cell.dataset, cell.options["share"], label), []).append(result)
+    lines = {key: _line(*key, group) for key, group in rows.items()}
+    for (dataset, share, model), line in lines.items():
+        if model == OURS and line["no_history"] is not None:
+            line |= _gain(line, list(lines.values()), rows)
+            reference = lines.get((dataset, share, "persistence"), {})
+            line["persistence_deviation"] = reference.get("deviation")
+    order = sorted(lines.values(), key=lambda x: (x["dataset"], x["share"] or 0.0, x["seen"]))
+    return list(order)
 
 
-def _line(dataset: str, share: float | None, label: str, rows: Sequence[Result]) -> dict[str, Any]:
-    line: dict[str, Any] = {"dataset": dataset, "share": share, "model": label, "seeds": len(rows)}
+def _line(dataset: str, share: float | None, label: str, rows: Sequence[Result]) -> Line:
+    """Means over the seeds of one model."""
+    line: Line = {"dataset": dataset, "share": share, "model": label, "seeds": len(rows)}
     points = rows[0].scores["points"]
     line["ratio"] = points["unseen"] / points["seen"]
-    for group in ("seen", "unseen", "no_history", *HOW, "ideal"):
-        for metric, suffix in (("mae", ""), ("rmse", "_rmse")):
-            values = [r.scores["groups"][group][metric] for r in rows if group in _groups(r)]
-            line[f"{group}{suffix}"] = float(np.mean(values)) if values else None
-        maes = [r.scores["groups"][group]["mae"] for r in rows if group in _groups(r)]
-        line[f"{group}_std"] = float(np.std(maes)) if len(maes) > 1 else None
+    for group in ("seen", "unseen", "no_history", *INTERPOLATIONS, "ideal"):
+        errors = [r.scores["groups"][group] for r in rows if group in r.scores["groups"]]
+        maes = [error["mae"] for error in errors]
+        line[group], line[f"{group}_std"] = mean(maes), standard_deviation(maes)
+        line[f"{group}_rmse"] = mean([error["rmse"] for error in errors])
     for group, name in (("unseen", "deviation"), ("no_history", "deviation_no_history")):
-        known = line[group] is not None
-        line[name] = deviation(line["seen"], line[group]) if known else None
-    line["stale"] = sorted({r.commit for r in rows if r.stale})
+        line[name] = None if line[group] is None else deviation(line["seen"], line[group])
+    line["stale"] = stale_commits(rows)
     return line
 
 
-def _against_best(
-    ours: dict[str, Any],
-    lines: Sequence[dict[str, Any]],
+def _gain(
+    ours: Line,
+    lines: Sequence[Line],
     rows: dict[tuple[str, float | None, str], list[Result]],
-) -> dict[str, Any]:
-    """How far our answer without a past lies below the best interpolated forecast there is."""
-    here = [line for line in lines if _alike(line, ours)]
-    best, how = min(((line, how) for line in here for how in HOW), key=lambda p: p[0][p[1]])
+) -> Line:
+    """Percent by which our error without a past is below the best interpolated forecast."""
     key = ours["dataset"], ours["share"]
-    mine = _windows(rows[*key, OURS], "no_history")
-    theirs = _windows(rows[*key, best["model"]], how)
-    found = {
-        "alternative": f"{best['model']}, {how}",
-        "alternative_mae": best[how],
-        "gain": 100 * (1 - ours["no_history"] / best[how]),
+    here = [line for line in lines if (line["dataset"], line["share"]) == key]
+    candidates = ((line, method) for line in here for method in INTERPOLATIONS)
+    best, method = min(candidates, key=lambda pair: pair[0][pair[1]])
+    gain = {
+        "alternative": f"{best['model']}, {method}",
+        "alternative_mae": best[method],
+        "gain": 100 * (1 - ours["no_history"] / best[method]),
     }
-    return found | tested(mine, theirs)
-
-
-def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two lines are about the same points."""
-    return all(one[key] == other[key] for key in ("dataset", "share"))
-
-
-def _groups(result: Result) -> Scores:
-    groups: Scores = result.scores["groups"]
-    return groups
-
-
-def _windows(rows: Sequence[Result], group: str) -> Float64[np.ndarray, " window"]:
-    """MAE of each test window, the mean over seeds."""
-    found = [_groups(r)[group]["by_window"] for r in rows]
-    return np.array(found, dtype=np.float64).mean(0)
+    windows = [
+        np.array([r.scores["groups"][group]["by_window"] for r in rows[*key, model]], np.float64)
+        for model, group in ((OURS, "no_history"), (best["model"], method))
+    ]
+    return gain | significance(windows[0].mean(0), windows[1].mean(0))
 
 
 def figure(results: Sequence[Result], path: Path) -> None:
-    """Deviation by the share that is unseen; errors without a past against the alternatives."""
+    """Deviation by share of unseen points; errors without a past against the alternatives."""
     lines = table(results)
-    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
-    if not tasks:
+    datasets = unique(line["dataset"] for line in lines)
+    if not datasets:
         return
-    titles = ["unseen points with a past", "places without a past, MAE over best alternative's"]
-    drawn, (left, right) = panels(titles, (5.2, max(3.4, 1.2 + 0.5 * len(tasks))))
-    _deviations(left, tasks, lines)
-    _alternatives(right, tasks, lines)
+    titles = ["unseen points with a past", "unseen points without a past"]
+    drawn, (left, right) = panels(titles, (5.2, max(3.4, 1.2 + 0.5 * len(datasets))))
+    _draw_deviations(left, datasets, lines)
+    _draw_alternatives(right, datasets, lines)
     save(drawn, path)
 
 
-def _deviations(axes: Axes, tasks: Sequence[str], lines: Sequence[dict[str, Any]]) -> None:
-    for rank, task in enumerate(tasks):
-        mine = [one for one in lines if (one["dataset"], one["model"]) == (task, OURS)]
-        share = [100 * one["ratio"] / (1 + one["ratio"]) for one in mine]
-        found = [one["deviation"] for one in mine]
-        colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
-        axes.plot(share, found, color=colour, marker=marker, markersize=5, label=task)
+def _draw_deviations(axes: Axes, datasets: Sequence[str], lines: Sequence[Line]) -> None:
+    """A line per data set."""
+    for rank, dataset in enumerate(datasets):
+        ours = [x for x in lines if (x["dataset"], x["model"]) == (dataset, OURS)]
+        share = [100 * line["ratio"] / (1 + line["ratio"]) for line in ours]
+        deviations = [line["deviation"] for line in ours]
+        axes.plot(share, deviations, markersize=5, label=dataset, **line_style(rank))
     axes.axhline(GOALS["deviation"], color="0.4", linewidth=0.8, linestyle="--")
     axes.axhline(0.0, color="0.4", linewidth=0.8)
     axes.set_xlabel("points held out (%)", fontsize=9)
@@ -238,24 +325,26 @@ def _deviations(axes: Axes, tasks: Sequence[str], lines: Sequence[dict[str, Any]
     axes.legend(frameon=False, fontsize=8)
 
 
-def _alternatives(axes: Axes, tasks: Sequence[str], lines: Sequence[dict[str, Any]]) -> None:
-    """A row for each task, a colour for each model, a marker for each way to answer."""
-    models = list(dict.fromkeys(line["model"] for line in lines))
+def _draw_alternatives(axes: Axes, datasets: Sequence[str], lines: Sequence[Line]) -> None:
+    """A row per data set, a colour per model, a marker per method."""
+    models = unique(line["model"] for line in lines)
     colours = {model: PALETTE[rank % len(PALETTE)] for rank, model in enumerate(models)}
-    ways = {"no_history": ("*", 11), "idw": ("s", 4), "kriging": ("o", 4)}
-    for row, task in enumerate(tasks):
-        here = [one for one in lines if one["dataset"] == task and one["share"] in (MAIN, None)]
-        best = next((one["alternative_mae"] for one in here if "gain" in one), None)
-        for one, how in ((one, how) for one in here for how in ways):
-            if best and one[how] is not None:
-                marker, size = ways[how]
-                place = one[how] / best, row
-                axes.plot(*place, marker, color=colours[one["model"]], markersize=size)
+    markers = {"no_history": ("*", 11), "idw": ("s", 4), "kriging": ("o", 4)}
+    names = {"no_history": "direct forecast", "idw": "interpolated, IDW", "kriging": "kriging"}
+    for row, dataset in enumerate(datasets):
+        here = [x for x in lines if x["dataset"] == dataset and x["share"] in (MAIN_SHARE, None)]
+        best = next((line["alternative_mae"] for line in here if "gain" in line), None)
+        for line, method in ((line, method) for line in here for method in markers):
+            if best and line[method] is not None:
+                marker, size = markers[method]
+                colour = colours[line["model"]]
+                axes.plot(line[method] / best, row, marker, color=colour, markersize=size)
     axes.axvline(1.0, color="0.4", linewidth=0.8)
     axes.axvline(1 - GOALS["gain"] / 100, color="0.4", linewidth=0.8, linestyle="--")
-    axes.set_yticks(range(len(tasks)), tasks)
-    for how, (marker, size) in ways.items():
-        axes.plot([], [], marker, color="0.4", markersize=size, label=how.replace("_", " "))
+    axes.set_yticks(range(len(datasets)), datasets)
+    axes.set_xlabel("MAE over that of the best interpolated forecast", fontsize=9)
+    for method, (marker, size) in markers.items():
+        axes.plot([], [], marker, color="0.4", markersize=size, label=names[method])
     for model, colour in colours.items():
         axes.plot([], [], "-", color=colour, linewidth=3, label=model)
     axes.legend(frameon=False, fontsize=7)

@@ -1,182 +1,184 @@
-"""docs/results.md: everything that was found, from the files in results/ and nothing else.
+"""docs/results.md: all results, from the files in results/ alone.
 
-`stonet reproduce page` writes it anew. It asks for the cells of the published budget by name; what
-is not there is counted and shown as a dash.
+`stonet reproduce page` writes it. The cells of the published budget are looked up by name; missing
+ones are counted and shown as dashes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stonet.errors import UsageError
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget
-from stonet.experiments.cell import Cell, Result
-from stonet.experiments.claims import claims_of
-from stonet.experiments.datasets import task_of
-from stonet.experiments.markdown import DASH, grid
-from stonet.experiments.report_comparison import LONGER, PARTS, on_longer
+from stonet.experiments.cell import Result
+from stonet.experiments.claims import claims_of, claims_section
+from stonet.experiments.datasets import experiment_data
+from stonet.experiments.report_comparison import LONGER, longer_section
 from stonet.experiments.report_tables import CHAPTERS
 from stonet.experiments.store import Store
+from stonet.experiments.tables import DASH, markdown_table
 
-PUBLISHED, LONG = "small", "long"
-MOST = 20  # kinds of old cells that are named
+PUBLISHED, LONG = EXPERIMENT_BUDGETS["small"], EXPERIMENT_BUDGETS["long"]
+MAX_STALE_NAMES = 20
 FIGURES = {
     "comparison": {
-        "": "All models, the best at the top; bars span the seeds.",
-        "-leads": "Error by lead time.",
-        "-hours": "Error by hour of the day; windows start at all hours in turn.",
-        "-maps": "Where the errors are: STONet and the best baseline, on one scale.",
+        "": "MAE of all models, the best at the top; bars span the seeds.",
+        "-leads": "MAE by lead time.",
+        "-hours": "MAE by hour of the day; windows start at all hours in turn.",
+        "-maps": "MAE by point: STONet and the best baseline, on one scale.",
     },
-    "inductive": {"": "Points that training never saw."},
-    "irregular": {"": "What missing labels and missing inputs cost."},
-    "ablation": {"": "One setting at a time, of the operator by itself and of the default."},
-    "cost": {"": "What the decoders take, and what they give."},
+    "inductive": {"": "Points that training never saw; dashed lines are the goals."},
+    "irregular": {"": "Cost of missing labels and missing inputs; dashed lines are the goals."},
+    "ablation": {"": "One setting at a time, of the operator alone and of the default model."},
+    "cost": {"": "Time, memory and error of the decoders."},
 }
 INTRO = (
     "Made by `stonet reproduce page` from the files in `results/`; do not edit. Every number comes "
-    "from a cell (model, data, seed, setting) that one command computes again: `stonet reproduce "
-    "--replay results/.../CELL.json`, with as many steps as then, prints both scores. `stonet "
-    "reproduce all --jobs 2` computes what is missing or stale."
+    "from a cell: one training of a model on one data set, with one seed and setting. `stonet "
+    "reproduce --replay results/.../CELL.json` computes a cell again with the same number of steps "
+    "and prints both scores; `stonet reproduce all --jobs 2` computes missing and stale cells."
 )
-TASKS = (
-    "Test part (the last 20 % of the times, or episodes), every target once (128 windows in the "
-    "irregular part), physical units; ± is the standard deviation over the seeds; "
-    "normalisation, graph and stopping know the training and validation parts only. MAPE leaves "
-    "out zero targets, nothing else does."
+PROTOCOL = (
+    "Scores are those of the test part (the last 20 % of the times or episodes), every target once "
+    "(128 windows in the irregular experiment), in physical units; ± is the standard deviation "
+    "over the seeds. Normalisation, graph and early stopping use the training and validation parts "
+    "only. MAPE leaves out zero targets; all other metrics include them."
 )
 
 
-def page(store: Store, effort: ExperimentBudget = EXPERIMENT_BUDGETS[PUBLISHED]) -> str:
-    """The page's text."""
-    found, asked = {}, {}
-    for name, experiment in EXPERIMENTS.items():
-        cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
-        found[name], asked[name] = _load(store, cells), len(cells)
-    tables = {name: EXPERIMENTS[name].table(results) for name, results in found.items()}
-    longer = {
-        name: _longer(store, name, rows)
-        for name, rows in (("comparison", LONGER), ("ablation", PARTS))
-    }
-    tables["longer"] = EXPERIMENTS["comparison"].table(longer["comparison"])
-    claims = claims_of(tables, effort.tasks, len(effort.ablated))
-    text = ["# Results", "", INTRO, ""]
-    text += _about(found, asked, effort)
-    text += ["## Do the claims hold?", ""]
-    text += grid(["claim", "goal", "measured", "verdict"], [claim.row() for claim in claims])
-    text += [line for claim in claims if claim.values for line in (claim.paragraph(), "")]
-    text += ["What was tried where a goal is missed: [decisions](decisions.md).", ""]
-    for name in EXPERIMENTS:
+def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
+    """The text of docs/results.md.
+
+    Args:
+        store: of the results.
+        budget: of the cells that are shown.
+    """
+    loaded = {name: _load(store, name, budget) for name in EXPERIMENTS}
+    tables = {name: EXPERIMENTS[name].table(results) for name, (results, _) in loaded.items()}
+    longer, _ = _load(store, "comparison", LONG, LONGER)
+    tables["longer"] = EXPERIMENTS["comparison"].table(longer)
+    claims = claims_of(tables, len(budget.datasets), len(budget.ablation_datasets))
+    text = ["# Results", "", INTRO, "", *_protocol(budget)]
+    text += _provenance(
+        [result for results, _ in loaded.values() for result in results],
+        expected=sum(count for _, count in loaded.values()),
+    )
+    text += ["## Do the claims hold?", "", *claims_section(claims, budget.datasets)]
+    text += ["[Decisions](decisions.md) lists what was tried where a goal is missed.", ""]
+    for name, (results, expected) in loaded.items():
         text += [f"## {name.capitalize()}", ""]
-        text += [f"`stonet reproduce {name}`: {_count(found[name], asked[name])}.", ""]
+        text += [f"`stonet reproduce {name}`: {_count(results, expected)}.", ""]
         if tables[name]:
-            text += CHAPTERS[name](tables[name], found[name], list(effort.tasks))
-            text += _figures(name, found[name])
+            text += CHAPTERS[name](tables[name], results, budget.datasets)
+            text += _figures(name, results)
         if name == "comparison" and tables["longer"]:
-            ablated = EXPERIMENTS["ablation"].table(longer["ablation"])
-            made = _made([result for some in longer.values() for result in some])
-            text += on_longer(tables["longer"], ablated, EXPERIMENT_BUDGETS[LONG], made)
+            text += longer_section(tables["longer"], LONG, _origin(longer))
     return "\n".join(text).rstrip() + "\n"
 
 
 def write_page(folder: Path, docs: Path) -> list[Path]:
-    """The page and its figures; the paths that were written, the page first."""
+    """Write results.md and its figures.
+
+    Args:
+        folder: of the results.
+        docs: existing folder to write into.
+
+    Returns:
+        The files written, the page first.
+    """
     if not docs.is_dir():
-        raise UsageError(f"No folder '{docs}'. The page is written from the repository's root.")
-    store, effort = Store(folder), EXPERIMENT_BUDGETS[PUBLISHED]
+        raise UsageError(f"No folder '{docs}'. Run this from the repository's root.")
+    store = Store(folder)
     for name, experiment in EXPERIMENTS.items():
-        cells = experiment.cells(effort.datasets_of(name), (), effort.seeds_of(name), effort)
-        results = _load(store, cells)
+        results, _ = _load(store, name, PUBLISHED)
         if experiment.table(results):
-            (docs / "figures").mkdir(parents=True, exist_ok=True)
             experiment.figure(results, docs / "figures" / f"results-{name}.png")
     target = docs / "results.md"
     target.write_text(page(store), encoding="utf-8")
     return [target, *sorted((docs / "figures").glob("results-*.png"))]
 
 
-def _longer(store: Store, name: str, rows: Sequence[str]) -> list[Result]:
-    """What is known of these rows with more time."""
-    effort, experiment = EXPERIMENT_BUDGETS[LONG], EXPERIMENTS[name]
-    cells = experiment.cells(effort.datasets_of(name), rows, effort.seeds_of(name), effort)
-    return _load(store, cells)
+def _load(
+    store: Store, name: str, budget: ExperimentBudget, models: Sequence[str] = ()
+) -> tuple[list[Result], int]:
+    """The stored results of an experiment, stale ones marked, and how many there should be."""
+    datasets, seeds = budget.datasets_of(name), budget.seeds_of(name)
+    cells = EXPERIMENTS[name].cells(datasets, models, seeds, budget)
+    stored = [result for cell in cells if (result := store.load(cell))]
+    return [replace(r, stale=r.key != r.cell.key(r.data_hash)) for r in stored], len(cells)
 
 
-def _load(store: Store, cells: Sequence[Cell]) -> list[Result]:
-    """The stored results; stale are those of another version or other settings."""
-    found = [result for cell in cells if (result := store.load(cell))]
-    return [replace(r, stale=r.key != r.cell.key(r.data_hash)) for r in found]
+def _commits(results: Iterable[Result]) -> str:
+    """Commits with their number of cells, the most frequent first."""
+    counts = Counter(result.commit for result in results).most_common()
+    return ", ".join(f"`{commit}` ({count})" for commit, count in counts)
 
 
-def _made(results: Sequence[Result]) -> str:
-    """At which commits, and how many of them by another version or with other settings."""
-    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(r.commit for r in results))
-    old = sum(result.stale for result in results)
-    text = f"{len(results)} cells, computed at {commits}"
-    return text + (f"; **{old} of them stale**." if old else ".")
+def _origin(results: Sequence[Result]) -> str:
+    """How many cells, computed at which commits, and how many of them are stale."""
+    stale = sum(result.stale for result in results)
+    suffix = f"; **{stale} of them are stale**" if stale else ""
+    return f"{len(results)} cells, by commit: {_commits(results)}{suffix}."
 
 
-def _about(
-    found: dict[str, list[Result]], asked: dict[str, int], effort: ExperimentBudget
-) -> list[str]:
-    """What was done: budget, data, machines, commits; and what is not there yet."""
-    results = [result for some in found.values() for result in some]
-    there, total = len(results), sum(asked.values())
-    text = [
-        f"Budget `{effort.name}`: {effort.training} for each training on one thread, at most "
-        f"{_points(effort)} points, {effort.seeds} seeds in the comparison (one for baselines on the "
-        "base) and one elsewhere; ablations have a number of steps instead. " + TASKS,
-        "",
-        *grid(
-            ["task", "data", "stands for the paper's", "errors in"],
-            [
-                [name, task_of(name).title, task_of(name).paper or DASH, task_of(name).unit]
-                for name in effort.tasks
-            ],
-        ),
+def _protocol(budget: ExperimentBudget) -> list[str]:
+    """Budget, protocol and data."""
+    limits = [s.partition("=")[2] for s in budget.settings if s.startswith("read.points=")]
+    points = f"at most {limits[-1]} points" if limits else "all points"
+    rows = [
+        [name, data.title, data.paper or DASH, data.unit]
+        for name, data in ((name, experiment_data(name)) for name in budget.datasets)
     ]
-    if there < total:
-        text += [f"**{total - there} of {total} cells are not computed yet**; dashes below.", ""]
-    old = [result for result in results if result.stale]
-    if old:
-        made = ", ".join(sorted({f"{r.cell.experiment} {r.cell.label}" for r in old})[:MOST])
-        text += [f"**{len(old)} cells are stale (another version or other settings)**: {made}.", ""]
-    commits = Counter(result.commit for result in results).most_common()
-    if commits:
-        told = ", ".join(f"`{one}` ({count} cells)" for one, count in commits)
+    return [
+        f"Budget `{budget.name}`: {budget.training} for each training on one thread, {points}, "
+        f"{budget.seeds} seeds in the comparison (one for baselines on the linear base) and one "
+        f"elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
+        "",
+        *markdown_table(["data set", "content", "corresponds to the paper's", "errors in"], rows),
+    ]
+
+
+def _provenance(results: Sequence[Result], expected: int) -> list[str]:
+    """Missing and stale cells, commits, hours, machines."""
+    text = []
+    if len(results) < expected:
+        missing = f"**{expected - len(results)} of {expected} cells are not computed yet**"
+        text += [f"{missing}; dashes below.", ""]
+    stale = [result for result in results if result.stale]
+    if stale:
+        labels = sorted({f"{r.cell.experiment} {r.cell.label}" for r in stale})[:MAX_STALE_NAMES]
+        reason = f"**{len(stale)} cells are stale (another version or other settings)**"
+        text += [f"{reason}: {', '.join(labels)}.", ""]
+    if results:
         hours = sum(result.seconds for result in results) / 3600
-        cores = sorted({result.machine["cores"] for result in results})
+        cores = sorted({str(result.machine["cores"]) for result in results})
         torch = sorted({result.versions["torch"] for result in results})
         text += [
-            f"Cells by the commit whose code computed them: {told}; `+` is one with changes. "
-            f"{hours:.1f} hours in all, on machines with "
-            f"{', '.join(map(str, cores))} cores, torch {', '.join(torch)}.",
+            f"Commits that computed the cells (number of cells): {_commits(results)}; `+` marks "
+            f"uncommitted changes. {hours:.1f} hours in total, on machines with "
+            f"{', '.join(cores)} cores, torch {', '.join(torch)}.",
             "",
         ]
     return text
 
 
-def _points(effort: ExperimentBudget) -> str:
-    limits = [s.partition("=")[2] for s in effort.settings if s.startswith("read.points=")]
-    return limits[-1] if limits else "all"
-
-
-def _count(results: Sequence[Result], asked: int) -> str:
-    skipped = [r for r in results if "skipped" in r.scores]
-    text = f"{len(results)} of {asked} cells"
-    if skipped:
-        names = sorted({f"{r.cell.label} on {r.cell.dataset}" for r in skipped})
-        text += f"; not possible: {', '.join(names)}"
-    return text
+def _count(results: Sequence[Result], expected: int) -> str:
+    """How many cells there are, and which models cannot be run on which data."""
+    skipped = [r.cell for r in results if "skipped" in r.scores]
+    names = sorted({f"{cell.label} on {cell.dataset}" for cell in skipped})
+    suffix = f"; not possible: {', '.join(names)}" if names else ""
+    return f"{len(results)} of {expected} cells{suffix}"
 
 
 def _figures(name: str, results: Sequence[Result]) -> list[str]:
+    """Links to the figures of an experiment, with captions."""
     hours = any(result.scores.get("by_hour") for result in results)
-    shown = {s: told for s, told in FIGURES[name].items() if s != "-hours" or hours}
     text = []
-    for suffix, caption in shown.items():
-        text += [f"![{caption}](figures/results-{name}{suffix}.png)", "", f"*{caption}*", ""]
+    for suffix, caption in FIGURES[name].items():
+        if suffix != "-hours" or hours:
+            text += [f"![{caption}](figures/results-{name}{suffix}.png)", "", f"*{caption}*", ""]
     return text

@@ -1,222 +1,197 @@
-"""The chapters of docs/results.md, one for each experiment: tables in the paper's layout.
+"""The chapters of docs/results.md, one per experiment, in the layout of the paper's tables.
 
-Errors are shown in the tasks' units (`tasks.py`).
+Errors are in the units of EXPERIMENT_DATA.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from stonet.experiments import ablation, comparison, cost, paper_tables
+from stonet.experiments import ablation, cost, paper_tables
 from stonet.experiments.cell import Result
-from stonet.experiments.datasets import task_of
+from stonet.experiments.comparison import OURS
+from stonet.experiments.datasets import experiment_data
 from stonet.experiments.irregular import EVERY
-from stonet.experiments.markdown import DASH, grid, heads, likely, percent, shown
-from stonet.experiments.report_comparison import on_comparison
-
-Line = dict[str, Any]
-CHANGES = "Percentages: the change of a model's own MAE against nothing missing."
-COARSER = (
-    f"MAE of models that learned from every {EVERY}th frame, and so look {EVERY} times as far "
-    "ahead: not to be compared with errors above."
+from stonet.experiments.report_comparison import comparison_chapter
+from stonet.experiments.tables import (
+    Line,
+    change,
+    dataset_and_unit,
+    error,
+    number,
+    p_value,
+    percent,
+    pivot,
+    table,
+    text,
+    unique,
+    unit_headings,
 )
 
-
-def on_inductive(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
-    """The paper's Table 4, with points without a past and the alternatives for them."""
-    mine = [line for line in lines if line["model"] == comparison.OURS]
-    rows = []
-    for line in mine:
-        task, name = line["dataset"], task_of(line["dataset"]).paper
-        theirs = paper_tables.INDUCTIVE[name] if name else None
-        share = DASH if line["share"] is None else f"{line['share']:.0%}"
-        rows.append(
-            [
-                task,
-                share,
-                *(shown(line[k], task, line[f"{k}_std"]) for k in ("seen", "unseen")),
-                percent(line["deviation"]),
-                percent(line.get("deviation_floor")),
-                DASH if theirs is None else f"{theirs[2]:+.1f} %",
-                shown(line["no_history"], task),
-                line.get("alternative", DASH),
-                shown(line.get("alternative_mae"), task),
-                percent(line.get("gain")),
-                likely(line.get("p")),
-            ]
-        )
-    head = [
-        "task",
-        "held out",
-        "seen",
-        "unseen, with a past",
-        "Deviation",
-        "persistence's Deviation",
-        "paper's Deviation",
-        "unseen, without a past",
-        "best alternative",
-        "its MAE",
-        "gain",
-        "p",
-    ]
-    note = (
-        "STONet's MAE; the alternative interpolates a forecast at the sensors. Where persistence "
-        "deviates too, the unseen points are easier or harder ones."
-    )
-    return [note, "", *grid(head, rows), *_by_ratio(results)]
-
-
-def _by_ratio(results: Sequence[Result]) -> list[str]:
-    """The paper's sweep: one model, more and more unseen points beside the seen ones."""
-    rows = []
-    for result in results:
-        for one in result.scores.get("ratios") or ():
-            task = result.cell.dataset
-            maes = (shown(one[kind]["mae"], task) for kind in ("unseen", "no_history"))
-            rows.append([task, f"{one['ratio']:g}", str(one["points"]), *maes])
-    if not rows:
-        return []
-    head = ["task", "unseen over seen", "points", "unseen, with a past", "without a past"]
-    return ["### One model, more and more unseen points", "", *grid(head, rows)]
-
-
-def on_irregular(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
-    """What fewer labels and missing inputs cost each model, and times between the steps."""
-    text = [CHANGES, ""]
-    asks = {
-        "labels": "Labels kept in each training window (n_t')",
-        "random": "Share of single inputs that is missing",
-        "outage": "Share of sensors that is silent",
-        "thinned": "Share of input frames that is missing",
-    }
-    for ask, title in asks.items():
-        mine = [line for line in lines if line["ask"] == ask]
-        levels = sorted({line["level"] for line in mine})
-        rows = []
-        for task, model in dict.fromkeys((line["dataset"], line["model"]) for line in mine):
-            change = {
-                line["level"]: line["change"]
-                for line in mine
-                if (line["dataset"], line["model"]) == (task, model)
-            }
-            if len(change) > 1:
-                rows.append([task, model, *(percent(change.get(level)) for level in levels)])
-        if rows:
-            told = [f"{v:g}" if ask == "labels" else f"{v:.0%}" for v in levels]
-            text += [f"### {title}", "", *grid(["task", "model", *told], rows)]
-    odd = {
-        "between": "Times between the steps: the model itself, interpolated, and the truth so",
-        "odd inputs": "Inputs at irregular times: in step, told when, and not told",
-    }
-    for ask, title in odd.items():
-        found = [line for line in lines if line["ask"] == ask]
-        levels = list(dict.fromkeys(line["level"] for line in found))
-        rows = []
-        for task, model in dict.fromkeys((line["dataset"], line["model"]) for line in found):
-            mae = {
-                line["level"]: line["mae"]
-                for line in found
-                if (line["dataset"], line["model"]) == (task, model)
-            }
-            rows.append([task, model, *(shown(mae.get(level), task) for level in levels)])
-        if rows:
-            text += [f"### {title}", "", COARSER, ""]
-            text += grid(["task", "model", *map(str, levels)], rows)
-    return text
+INDUCTIVE_NOTE = (
+    "MAE of STONet. The alternative interpolates forecasts at the sensors to the unseen points. "
+    "Where persistence deviates too, the unseen points themselves are easier or harder."
+)
+INDUCTIVE_COLUMNS = {
+    "data set": dataset_and_unit,
+    "held out": lambda line: "own points" if line["share"] is None else f"{line['share']:.0%}",
+    "MAE, seen": error("seen"),
+    "MAE, unseen with a past": error("unseen"),
+    "Deviation": change("deviation"),
+    "Deviation of persistence": change("persistence_deviation"),
+    "Deviation in the paper": change("paper_deviation"),
+    "MAE, unseen without a past": error("no_history"),
+    "best alternative": text("alternative"),
+    "its MAE": error("alternative_mae"),
+    "gain": change("gain"),
+    "p": lambda line: p_value(line.get("p")),
+}
+RATIO_COLUMNS = {
+    "data set": dataset_and_unit,
+    "unseen/seen": text("ratio"),
+    "unseen points": text("points"),
+    "MAE with a past": error("unseen"),
+    "MAE without a past": error("no_history"),
+}
+LOSSES = {
+    "labels": "Labels per training window (n_t')",
+    "random": "Share of single inputs missing",
+    "outage": "Share of sensors missing",
+    "thinned": "Share of input frames missing",
+}
+SUBSAMPLED = (
+    f"MAE of models trained on every {EVERY}th frame, with a horizon {EVERY} times as long: not "
+    "comparable with the errors above. "
+)
+TIMES = {
+    "between": (
+        "Times between the steps",
+        "`model`: the model itself; `linear`, `cubic`: its forecasts interpolated in time; "
+        "`ideal`: the truth interpolated in the same way.",
+    ),
+    "irregular inputs": (
+        "Inputs at irregular times",
+        "`regular`: inputs at regular times; otherwise at irregular ones, which the model knows "
+        "(`true times`) or does not (`assumed regular`).",
+    ),
+}
+ABLATION_NOTE = (
+    "Test MAE, and its change against the model's own value (bold). The factor `seed` shows the "
+    "variation between seeds. The paper's factors belong to the operator, which has little left to "
+    "learn beside linear base and residual network in so short a training: they are varied for the "
+    "operator alone, without either."
+)
+COST_COLUMNS = {
+    "data set": dataset_and_unit,
+    "decoder": text("decoder"),
+    "s/epoch": lambda line: number(line["seconds_per_epoch"]),
+    "time over revised": lambda line: number(line["times"]),
+    "peak memory (MB)": lambda line: f"{line['memory_mb']:.0f}",
+    "test MAE": error("mae"),
+    "training MAE": error("train_mae"),
+}
 
 
-def on_ablation(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
-    """The paper's Table 5, of the operator by itself, and our own factors of the default."""
-    tasks = list(dict.fromkeys(line["dataset"] for line in lines))
-    text = [
-        "Test MAE, and its change against the whole's own value (bold). What chance does is told "
-        "by the factor `seed`. The paper's factors are the operator's, which has little to learn "
-        "on top of base and experts in so short a time: it is taken apart where it stands alone, "
-        "without either.",
-    ]
-    for name in ablation.WHOLES:
-        mine = [line for line in lines if line["whole"] == name]
-        if not mine:
-            continue
-        asked = {ablation.label(name, f".{x['factor']}", x["value"]) for x in mine} | {name}
-        taken = dict.fromkeys(_budget(r) for r in results if r.cell.label in asked)
-        title = "The default" if name == ablation.DEFAULT else f"The {name} by itself"
-        text += ["", f"### {title}", "", f"Each with {'; '.join(taken)}.", ""]
-        text += _whole(name, mine, tasks)
-    return text
-
-
-def _whole(name: str, lines: Sequence[Line], tasks: Sequence[str]) -> list[str]:
-    """What becomes of a whole when one setting is changed; beside it what the paper found."""
-    rows = []
-    for setting, values in ablation.WHOLES[name].factors.items():
-        factor = ablation.short(setting)
-        for value in values:
-            mine = {x["dataset"]: x for x in lines if (x["factor"], x["value"]) == (factor, value)}
-            if not mine:
-                continue
-            usual = any(line["default"] for line in mine.values())
-            theirs = paper_tables.ABLATION.get((factor, value))
-            rows.append(
-                [
-                    factor,
-                    f"**{value}**" if usual else value,
-                    *(_ablated(mine.get(task), task) for task in tasks),
-                    *([DASH] * 2 if theirs is None else [f"{x:.4g}" for x in theirs]),
-                ]
-            )
-    head = ["factor", "value", *heads(tasks), "paper: Solar (MW)", "paper: Temperature (K)"]
-    return grid(head, rows)
-
-
-def _budget(result: Result) -> str:
-    training = result.cell.training
-    taught = (
-        f", {training.pretraining_steps} steps of schooling at most"
-        if training.pretraining_steps
-        else ""
-    )
-    return f"{training}{taught}"
-
-
-def _ablated(line: Line | None, task: str) -> str:
-    if line is None:
-        return DASH
-    return shown(line["mae"], task) + ("" if line["default"] else f" ({percent(line['change'])})")
-
-
-def on_cost(lines: Sequence[Line], results: Sequence[Result], tasks: list[str]) -> list[str]:
-    """The paper's Table 6."""
-    head = ["task", "decoder", "s/epoch", "times revised", "peak MB", "test MAE", "training MAE"]
-    rows = [
-        [
-            line["dataset"],
-            line["decoder"],
-            shown(line["seconds_per_epoch"]),
-            shown(line["times"]),
-            f"{line['memory_mb']:.0f}",
-            shown(line["mae"], line["dataset"]),
-            shown(line["train_mae"], line["dataset"]),
-        ]
+def inductive_chapter(
+    lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
+) -> list[str]:
+    """The paper's Table 4 with points without a past, and its sweep of the ratio unseen/seen."""
+    paper = {name: row[2] for name, row in paper_tables.INDUCTIVE.items()}
+    ours = [
+        line | {"paper_deviation": paper.get(experiment_data(line["dataset"]).paper or "")}
         for line in lines
+        if line["model"] == OURS
     ]
-    told = "; ".join(
-        f"{name} {ode:g} min with the ODE and {plain:g} without, {ode / plain:.1f} times"
+    ratios = [
+        line
+        | {"dataset": result.cell.dataset, "ratio": f"{line['ratio']:g}"}
+        | {key: line[key]["mae"] for key in ("unseen", "no_history")}
+        for result in results
+        for line in result.scores.get("ratios") or ()
+    ]
+    chapter = [INDUCTIVE_NOTE, "", *table(INDUCTIVE_COLUMNS, ours)]
+    if ratios:
+        title = "### One model, increasing numbers of unseen points"
+        chapter += [title, "", *table(RATIO_COLUMNS, ratios)]
+    return chapter
+
+
+def irregular_chapter(
+    lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
+) -> list[str]:
+    """The cost of fewer labels and missing inputs, and forecasts between the steps."""
+    chapter = ["Percentages: change of a model's own MAE against complete data.", ""]
+    for scenario, title in LOSSES.items():
+        here = [line for line in lines if line["scenario"] == scenario]
+        count = Counter((line["dataset"], line["model"]) for line in here)
+        here = [line for line in here if count[line["dataset"], line["model"]] > 1]
+        levels = sorted({line["level"] for line in here})
+        columns = {f"{x:g}" if scenario == "labels" else f"{x:.0%}": x for x in levels}
+        if here:
+            cells = {((x["dataset"], x["model"]), x["level"]): percent(x["change"]) for x in here}
+            chapter += [f"### {title}", "", *pivot(["data set", "model"], columns, cells)]
+    for scenario, (title, note) in TIMES.items():
+        here = [line for line in lines if line["scenario"] == scenario]
+        if here:
+            cells = {((dataset_and_unit(x), x["model"]), x["level"]): error("mae")(x) for x in here}
+            columns = {line["level"]: line["level"] for line in here}
+            chapter += [f"### {title}", "", SUBSAMPLED + note, ""]
+            chapter += pivot(["data set", "model"], columns, cells)
+    return chapter
+
+
+def ablation_chapter(
+    lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
+) -> list[str]:
+    """The paper's Table 5 for the operator alone, and factors of the default model."""
+    chapter = [ABLATION_NOTE, ""]
+    for name in ablation.ABLATED_MODELS:
+        here = [line for line in lines if line["model"] == name]
+        if not here:
+            continue
+        labels = {ablation.label(name, f".{x['factor']}", x["value"]) for x in here} | {name}
+        budgets = unique(r.cell.training for r in results if r.cell.label in labels)
+        trainings = (
+            f"{b}" + (f" after at most {n} of pretraining" if (n := b.pretraining_steps) else "")
+            for b in budgets
+        )
+        title = "Default model" if name == ablation.DEFAULT else f"The {name} alone"
+        chapter += [f"### {title}", "", f"Training: {'; '.join(trainings)}.", ""]
+        columns: dict[str, str | int] = {**unit_headings(unique(x["dataset"] for x in here))}
+        columns |= {"paper: Solar (MW)": 0, "paper: Temperature (K)": 1}
+        cells: dict[tuple[tuple[str, str], str | int], str] = {}
+        for line in here:
+            own, value = line["default"], line["value"]
+            row = line["factor"], f"**{value}**" if own else value
+            suffix = "" if own else f" ({percent(line['change'])})"
+            cells[row, line["dataset"]] = error("mae")(line) + suffix
+            for column, mae in enumerate(paper_tables.ABLATION.get((line["factor"], value), ())):
+                cells[row, column] = number(mae)
+        chapter += pivot(["factor", "value"], columns, cells)
+    return chapter
+
+
+def cost_chapter(
+    lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
+) -> list[str]:
+    """The paper's Table 6."""
+    paper = "; ".join(
+        f"{name} {ode:g} min with the ODE and {plain:g} min without, a factor of {ode / plain:.1f}"
         for name, (ode, _, plain, _) in paper_tables.COST.items()
     )
     note = (
-        f"At the paper's sizes, but `{cost.DEFAULT}` is the default preset. Errors on at most "
-        f"{cost.WINDOWS} windows of each part. Base and schooling come before the default's "
-        f"epochs and are not in them. The paper, on a V100, per epoch: {told}."
+        f"Decoders have the paper's sizes; `{cost.DEFAULT}` is the default preset, whose epochs "
+        f"come after linear base and pretraining. Errors on at most {cost.MAX_WINDOWS} windows of "
+        f"each part. The paper reports, per epoch on a V100: {paper}."
     )
-    return [note, "", *grid(head, rows)]
+    return [note, "", *table(COST_COLUMNS, lines)]
 
 
-CHAPTERS: dict[str, Callable[[Sequence[Line], Sequence[Result], list[str]], list[str]]] = {
-    "comparison": on_comparison,
-    "inductive": on_inductive,
-    "irregular": on_irregular,
-    "ablation": on_ablation,
-    "cost": on_cost,
+CHAPTERS: dict[str, Callable[[Sequence[Line], Sequence[Result], Sequence[str]], list[str]]] = {
+    "comparison": comparison_chapter,
+    "inductive": inductive_chapter,
+    "irregular": irregular_chapter,
+    "ablation": ablation_chapter,
+    "cost": cost_chapter,
 }

@@ -1,7 +1,10 @@
-"""Runs cells: what is there is kept, what is missing or stale is computed, by many at once.
+"""Computes cells: stored results are kept, missing and stale ones computed, by many processes.
 
-Every process goes through the same list and passes by what another one works on; at the end it
-waits for those and collects them. A cell that fails leaves nothing behind, and the others go on.
+Every process goes through the same list and skips the cells that another one works on; at the end
+it waits for those and collects them. A cell that fails leaves no file, and the others go on.
+
+`python -m stonet.experiments.runner FOLDER < cells.json` is a worker process. It prints one JSON
+object per event: a cell starts, is done, or has failed.
 """
 
 from __future__ import annotations
@@ -9,76 +12,80 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import torch
 
 from stonet.data.field import Dataset
-from stonet.errors import StonetError
+from stonet.errors import StonetError, UsageError
 from stonet.evaluation.comparison import Budget, Row
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
-from stonet.experiments.datasets import data_sha256, open_task
-from stonet.experiments.provenance import commit
+from stonet.experiments.datasets import data_sha256, open_experiment_data
 from stonet.experiments.store import Store
-from stonet.system.progress import ProgressCallback, ignore_progress
-from stonet.system.resources import PYTHON, cores, import_paths, peak_mb, reset_peak
+from stonet.system.resources import PYTHON, commit, cores, forget_peak, import_paths, peak_mb
 from stonet.training.trained_model import versions
 
-POLL = 0.5  # seconds between two looks at what another process works on
-News = dict[str, Any]
+POLL_SECONDS = 0.5  # between two checks of cells that another process works on
+Event = dict[str, Any]
+Watch = Callable[[int, int, str], None]  # cells done, cells in all, title of the current one
 
 
 @dataclass
 class Outcome:
-    """What was found and what went wrong, by cell; `tell` hears of everything as it happens."""
+    """Results and failures by cell; `on_event` is called at every change."""
 
-    found: dict[Cell, Result] = field(default_factory=dict)
+    results: dict[Cell, Result] = field(default_factory=dict)
     failed: dict[Cell, str] = field(default_factory=dict)
     exit_code: int = 0  # of the first failure
     computed: int = 0
-    tell: Callable[[Cell, News], None] = lambda cell, news: None
+    on_event: Callable[[Cell, Event], None] = lambda cell, event: None
 
-    def begin(self, cell: Cell) -> None:
-        self.tell(cell, {"state": "begins"})
+    def start(self, cell: Cell) -> None:
+        """A cell is being computed."""
+        self.on_event(cell, {"state": "started"})
 
-    def keep(self, cell: Cell, result: Result, computed: int = 0) -> None:
-        self.found[cell] = result
+    def done(self, cell: Cell, result: Result, computed: int = 0) -> None:
+        """The result of a cell is known; `computed` is 1 where it is new."""
+        self.results[cell] = result
         self.computed += computed
-        self.tell(cell, {"state": "done", "computed": computed})
+        self.on_event(cell, {"state": "done", "computed": computed})
 
-    def fail(self, cell: Cell, why: str, code: int) -> None:
-        self.failed[cell] = why
+    def fail(self, cell: Cell, message: str, code: int) -> None:
+        """A cell could not be computed."""
+        self.failed[cell] = message
         self.exit_code = self.exit_code or code
-        self.tell(cell, {"state": "failed", "why": why, "code": code})
+        self.on_event(cell, {"state": "failed", "message": message, "code": code})
 
-    def left(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those of which nothing is known yet."""
-        return [cell for cell in cells if cell not in self.found and cell not in self.failed]
+    def pending(self, cells: Sequence[Cell]) -> list[Cell]:
+        """The cells without a result or a failure."""
+        return [cell for cell in cells if cell not in self.results and cell not in self.failed]
 
 
 class DatasetCache:
-    """The data that are open, one data set at a time, and the hashes of all that were."""
+    """The data set in use, one at a time, and the hashes of all that were opened."""
 
     def __init__(self) -> None:
         self.hashes: dict[str, str] = {}
         self.open: tuple[str, Dataset] | None = None
 
     def dataset(self, cell: Cell) -> Dataset:
-        """The cell's data."""
+        """The data of a cell."""
         name = self.name(cell)
         if self.open is None or self.open[0] != name:
-            self.open = None  # the last one's memory is free first
-            dataset = open_task(cell.dataset, cell.config.read, cell.inductive)
+            self.open = None  # frees the memory of the last one first
+            dataset = open_experiment_data(cell.dataset, cell.config.read, cell.inductive)
             self.open, self.hashes[name] = (name, dataset), data_sha256(dataset)
         return self.open[1]
 
     def sha256(self, cell: Cell) -> str:
-        """The hash of the cell's data."""
+        """The hash of a cell's data."""
         name = self.name(cell)
         if name not in self.hashes:
             self.dataset(cell)
@@ -86,19 +93,28 @@ class DatasetCache:
 
     @staticmethod
     def name(cell: Cell) -> str:
-        """Cells with the same one share their data."""
+        """A name that cells with the same data share."""
         return json.dumps([cell.dataset, cell.config.read.model_dump(), cell.inductive])
 
 
 def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> Result:
-    """Train and score one cell, now; `training` repeats an earlier one to the step."""
+    """Train and score one cell.
+
+    Args:
+        cell: what to compute.
+        cache: of data sets.
+        training: in place of the cell's own, to repeat an earlier training step by step.
+    """
     dataset, config = cache.dataset(cell), cell.config
     if cell.threads is not None:
         torch.set_num_threads(cell.threads)
-    reset_peak()
+    forget_peak()
     wall, cpu = time.perf_counter(), time.process_time()
     budget = training or cell.training
-    scores = EXPERIMENTS[cell.experiment].measure(cell, dataset, config, budget)
+    try:
+        scores = EXPERIMENTS[cell.experiment].measure(cell, dataset, config, budget)
+    except UsageError as error:  # the model cannot be run on these data
+        scores = {"skipped": str(error)}
     machine = {"cores": cores(), "threads": torch.get_num_threads()}
     return Result(
         cell=cell,
@@ -117,30 +133,33 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
 
 
 def repeat(before: Result) -> Result:
-    """The same cell again, with as many steps as were taken then."""
-    taken = before.scores.get("training")
-    budget = Row(**taken).repeated if taken else None
+    """Compute a stored cell again, with the number of steps that it took then."""
+    training = before.scores.get("training")
+    budget = Row(**training).repeated if training else None
     return compute(before.cell, DatasetCache(), budget)
 
 
-def beside(before: Result, after: Result) -> list[dict[str, Any]]:
-    """Every single score, then and now; what it cost is left out."""
+def compare_scores(before: Result, after: Result) -> list[dict[str, Any]]:
+    """Every score of both results side by side, costs left out."""
     old, new = (_flat(r.scores | {"training": {}}) for r in (before, after))
     return [{"score": name, "recorded": old[name], "now": new.get(name)} for name in old]
 
 
-def _flat(scores: dict[str, Any], above: str = "") -> dict[str, float]:
-    found: dict[str, float] = {}
+def _flat(scores: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Nested scores by dotted names."""
+    flat: dict[str, float] = {}
     for name, value in scores.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{above}{name}.")
+            flat |= _flat(value, f"{prefix}{name}.")
         elif isinstance(value, (int, float)):
-            found[f"{above}{name}"] = value
-    return found
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
-def kept(cell: Cell, store: Store, cache: DatasetCache, keep_stale: bool = False) -> Result | None:
-    """The stored result where it scored_batches the question as it stands now; or marked as stale."""
+def load_valid(
+    cell: Cell, store: Store, cache: DatasetCache, keep_stale: bool = False
+) -> Result | None:
+    """The stored result of a cell; None if there is none, or a stale one without `keep_stale`."""
     result = store.load(cell)
     if result is None:
         return None
@@ -153,92 +172,97 @@ def run(
     store: Store,
     keep_stale: bool = False,
     jobs: int = 1,
-    watch: ProgressCallback = ignore_progress,
+    watch: Watch = lambda done, total, title: None,
 ) -> Outcome:
-    """All cells, from the store or computed; what failed is told at the end."""
-    cells, cache = in_order(cells), DatasetCache()
-    told = Outcome()
-    told.tell = lambda cell, news: watch(
-        len(cells) - len(told.left(cells)), len(cells), title(cell)
+    """Load or compute all cells.
+
+    Args:
+        cells: what to compute.
+        store: where results are kept.
+        keep_stale: use stale results.
+        jobs: worker processes, one thread each.
+        watch: called at every change.
+    """
+    cells, cache, outcome = in_order(cells), DatasetCache(), Outcome()
+    outcome.on_event = lambda cell, event: watch(
+        len(cells) - len(outcome.pending(cells)), len(cells), title(cell)
     )
     for cell in cells:
-        result = kept(cell, store, cache, keep_stale)
+        result = load_valid(cell, store, cache, keep_stale)
         if result is not None:
-            told.keep(cell, result)
-    if jobs > 1 and len(told.left(cells)) > 1:
-        _by_workers(told.left(cells), store, jobs, told)
-    work(cells, store, cache, told)
-    return told
+            outcome.done(cell, result)
+    pending = outcome.pending(cells)
+    if jobs > 1 and len(pending) > 1:
+        threads = [Thread(target=_follow_worker, args=(pending, store, outcome))
+                   for _ in range(jobs)]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    work(cells, store, cache, outcome)
+    return outcome
 
 
 def work(
-    cells: Sequence[Cell], store: Store, cache: DatasetCache, told: Outcome, wait: bool = True
+    cells: Sequence[Cell], store: Store, cache: DatasetCache, outcome: Outcome, wait: bool = True
 ) -> None:
-    """Compute what is not found yet, passing by what others work on; `wait` for these at last."""
-    while left := told.left(cells):
+    """Compute pending cells, except those of other processes; `wait` for these at the end."""
+    while pending := outcome.pending(cells):
         busy = False
-        for cell in left:
-            with store.claim(cell) as mine:
-                result = kept(cell, store, cache)  # another process may have done it
+        for cell in pending:
+            with store.claim(cell) as claimed:
+                result = load_valid(cell, store, cache)  # another process may have computed it
                 if result is not None:
-                    told.keep(cell, result)
-                elif mine:
-                    _attempt(cell, store, cache, told)
+                    outcome.done(cell, result)
+                elif claimed:
+                    _attempt(cell, store, cache, outcome)
                 else:
                     busy = True
         if busy and not wait:
             return
         if busy:
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
 
 
-def _attempt(cell: Cell, store: Store, cache: DatasetCache, told: Outcome) -> None:
-    told.begin(cell)
+def _attempt(cell: Cell, store: Store, cache: DatasetCache, outcome: Outcome) -> None:
+    """Compute and store one cell, or record its failure."""
+    outcome.start(cell)
     try:
         result = compute(cell, cache)
         store.save(result)
     except StonetError as error:
-        told.fail(cell, str(error), error.exit_code)
+        outcome.fail(cell, str(error), error.exit_code)
     except (MemoryError, OSError) as error:
-        told.fail(cell, f"{type(error).__name__}: {error}", 4)
+        outcome.fail(cell, f"{type(error).__name__}: {error}", 4)
     except Exception as error:
         if os.environ.get("STONET_DEBUG"):
             raise
-        told.fail(cell, f"{type(error).__name__}: {error}", 5)
+        outcome.fail(cell, f"{type(error).__name__}: {error}", 5)
     else:
-        told.keep(cell, result, computed=1)
+        outcome.done(cell, result, computed=1)
 
 
 def in_order(cells: Sequence[Cell]) -> list[Cell]:
-    """One data set after the other, and the first seed of all models before the second.
+    """One data set after another, and the first seed of all models before the second.
 
-    So data are opened once, and two processes do not time the steps of the same model at once.
+    So data are opened once, and two processes rarely time the steps of the same model at once.
     """
-    shared = {cell: DatasetCache.name(cell) for cell in cells}
-    first = {name: number for number, name in enumerate(dict.fromkeys(shared.values()))}
-    return sorted(shared, key=lambda cell: (first[shared[cell]], cell.seed))
+    names = {cell: DatasetCache.name(cell) for cell in cells}
+    rank = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
+    return sorted(names, key=lambda cell: (rank[names[cell]], cell.seed))
 
 
 def title(cell: Cell) -> str:
-    """A cell as the progress shows it."""
+    """A cell as progress and messages show it."""
     return f"{cell.experiment}, {cell.dataset}: {cell.label}, seed {cell.seed}"
 
 
-def _by_workers(cells: Sequence[Cell], store: Store, jobs: int, told: Outcome) -> None:
-    """In processes of their own, one thread each; they agree by their claims."""
-    threads = [Thread(target=_follow, args=(cells, store, told)) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _follow(cells: Sequence[Cell], store: Store, told: Outcome) -> None:
-    """Start a worker, and write down what it tells, line by line."""
+def _follow_worker(cells: Sequence[Cell], store: Store, outcome: Outcome) -> None:
+    """Start a worker process and record its events."""
     by_name = {cell.name: cell for cell in cells}
-    at: Cell | None = None
+    current: Cell | None = None
     with subprocess.Popen(
-        [*PYTHON, "-m", "stonet.experiments.worker", str(store.folder)],
+        [*PYTHON, "-m", "stonet.experiments.runner", str(store.folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -250,15 +274,30 @@ def _follow(cells: Sequence[Cell], store: Store, told: Outcome) -> None:
         worker.stdin.close()
         for line in worker.stdout:
             if not line.startswith("{"):
-                continue  # some library talks
-            news = json.loads(line)
-            cell = by_name[news["cell"]]
-            at = cell if news["state"] == "begins" else None
-            if news["state"] == "begins":
-                told.begin(cell)
-            elif news["state"] == "failed":
-                told.fail(cell, news["why"], news["code"])
+                continue  # output of some library
+            event = json.loads(line)
+            cell, state = by_name[event["cell"]], event["state"]
+            current = cell if state == "started" else None
+            if state == "started":
+                outcome.start(cell)
+            elif state == "failed":
+                outcome.fail(cell, event["message"], event["code"])
             elif (result := store.load(cell)) is not None:
-                told.keep(cell, result, news["computed"])
-    if worker.returncode and at is not None:
-        told.fail(at, f"Its process ended with code {worker.returncode}.", 5)
+                outcome.done(cell, result, event["computed"])
+    if worker.returncode and current is not None:
+        outcome.fail(current, f"Its process ended with code {worker.returncode}.", 5)
+
+
+def main() -> None:
+    """Work on the cells given on stdin, and print the events."""
+
+    def print_event(cell: Cell, event: Event) -> None:
+        print(json.dumps({"cell": cell.name} | event), flush=True)
+
+    cells = [Cell.from_json(content) for content in json.load(sys.stdin)]
+    store, outcome = Store(Path(sys.argv[1])), Outcome(on_event=print_event)
+    work(cells, store, DatasetCache(), outcome, wait=False)
+
+
+if __name__ == "__main__":
+    main()

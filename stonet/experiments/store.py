@@ -1,70 +1,85 @@
-"""The folder of results: one file for each cell, whole or not there, and who works on which."""
+"""The folder of results: one file per cell, written atomically, and a lock per cell in work."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stonet.data.cf import replacing
 from stonet.errors import UsageError
 from stonet.experiments.cell import Cell, Result
-from stonet.system.atomic import acquire_lock, write_atomic
 
 LOCKS = ".locks"
 
 
 class Store:
-    """results/<experiment>/<data>/<label>-s<seed>-<hash of the question>.json."""
+    """Results in `<experiment>/<data>/<label>-s<seed>-<hash of the cell>.json`.
+
+    Args:
+        folder: the root; created when the first result is saved.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, cell: Cell) -> Path:
-        """Where a cell's result is kept."""
+        """The file of a cell's result."""
         data = re.sub(r"[^A-Za-z0-9.-]+", "_", cell.dataset)
         return self.folder / cell.experiment / data / f"{cell.name}.json"
 
     def load(self, cell: Cell) -> Result | None:
-        """What is kept of a cell, perhaps from other code or data."""
+        """The stored result of a cell, which may be stale; None if there is none."""
         path = self.path(cell)
         return read_result(path) if path.is_file() else None
 
     def save(self, result: Result) -> Path:
-        """Keep a result; it is there whole, or as before."""
+        """Write a result; an earlier one is replaced when the new one is complete."""
         path = self.path(result.cell)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, result.to_json().encode())
+        with replacing(path) as part:
+            part.write_text(result.to_json(), encoding="utf-8")
         return path
 
     def all(self, experiment: str, budget: str | None = None) -> list[Result]:
-        """Every result of an experiment, in the order of their files."""
-        found = [read_result(path) for path in sorted(self.folder.glob(f"{experiment}/*/*.json"))]
-        return [result for result in found if budget in (None, result.cell.budget)]
+        """All results of an experiment, of any budget if None, in the order of their files."""
+        results = [read_result(path) for path in sorted(self.folder.glob(f"{experiment}/*/*.json"))]
+        return [result for result in results if budget in (None, result.cell.budget)]
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
-        """Whether this process is the one that works on the cell, until the block ends.
+        """Lock a cell until the block ends; yields whether this process holds the lock.
 
-        The system gives a claim back when its process dies, so that none is ever stale.
+        The system releases the lock when its process dies.
         """
         lock = self.folder / LOCKS / cell.experiment / f"{cell.name}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            held = acquire_lock(lock)
-        except BlockingIOError:
-            yield False
-            return
-        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            os.ftruncate(file, 0)
+            os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())  # for people
             yield True
         finally:
-            os.close(held)
+            os.close(file)
 
 
 def read_result(path: Path) -> Result:
-    """The result in a file."""
+    """The result in a file.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: the file holds no result.
+    """
     try:
         return Result.from_json(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, IsADirectoryError):
-        raise UsageError(f"No result '{path}'. `stonet reproduce` writes them.") from None
+        raise UsageError(f"No result '{path}'. `stonet reproduce` writes results.") from None

@@ -1,4 +1,5 @@
-"""Figures: error curves, maps, snapshots; matplotlib without pyplot.
+"""Figures of fields and scores, with matplotlib but without pyplot.
 
-Comes in: Fields and tidy records. Goes out: figures as PNG or axes. Start reading at `figures.py`.
+Comes in: Fields and tidy records. Goes out: matplotlib figures, or PNG bytes. Start reading at
+`figures.py`.
 """

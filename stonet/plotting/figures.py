@@ -1,8 +1,7 @@
-"""Pictures of fields and of scores: maps, series, error by lead, training curves.
+"""Figures of fields and scores: maps, time series, error by lead, training curves.
 
-Each function takes Fields or tidy records and returns a matplotlib Figure; none touches pyplot or
-any other global state, so they may be called from threads, servers and notebooks alike. Maps
-interpolate linearly between the points, which invents no extremes; grey is where nothing is known.
+Each function takes Fields or tidy records and returns a matplotlib Figure. None uses pyplot or
+other global state, so all may be called from threads, servers and notebooks.
 """
 
 from __future__ import annotations
@@ -31,10 +30,19 @@ from stonet.plotting.maps import AXES, MapProjection
 
 DPI = 150
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-PALETTE = (*OKABE_ITO, "#882255", "#999999", "#999933")  # and three of Tol's
+PALETTE = (*OKABE_ITO, "#882255", "#999999", "#999933")  # the last three: Paul Tol
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-STYLES: dict[str, Any] = {"seen": "-", "unseen": "--", "unseen-no-history": ":"}
-DURATIONS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+LINE_STYLES: dict[str, Any] = {"seen": "-", "unseen": "--", "unseen-no-history": ":"}
+UNIT_SECONDS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+METRIC_LABELS = {
+    "mae": "MAE (units of the data)",
+    "rmse": "RMSE (units of the data)",
+    "mape": "MAPE (%)",
+    "bias": "bias (units of the data)",
+}
+TIME_LABELS = {True: "time (UTC)", False: "time (s)"}  # with and without a calendar
+LOG_RATIO = 50.0  # largest over smallest error from which the axis is logarithmic
+LABEL_SPACING = 0.06  # between the names of models, in heights of the axes
 
 
 def snapshots(
@@ -45,54 +53,83 @@ def snapshots(
     nodes: Points | None = None,
     title: str = "",
 ) -> Figure:
-    """Maps of truth, forecast and error (forecast - truth), one column for each lead.
+    """Maps of truth, forecast and error (forecast - truth), one column per lead.
 
-    Truth and forecast share points and times; `leads` are positions in the time axis, from 0;
-    `nodes`, the sensors, are drawn as dots.
+    Args:
+        truth: at the points and times of the forecast.
+        forecast: what to draw.
+        leads: positions in the time axis, from 0.
+        channel: position of the channel.
+        nodes: sensors, drawn as dots.
+        title: of the figure.
+
+    Raises:
+        DataError: truth and forecast differ in points, times or channels.
+        UsageError: a lead is out of range.
+
+    Example:
+        >>> snapshots(truth, model.predict(past), leads=[0, 5, 11]).savefig("maps.png")
+        ... # doctest: +SKIP
     """
-    _check_alike(truth, forecast, leads)
+    _check_comparable(truth, forecast, leads)
     name, unit = forecast.channels[channel], forecast.units[channel]
-    real, guess = (_known(field, channel)[list(leads)] for field in (truth, forecast))
-    error = guess - real  # (lead, node), NaN where either is
-    scale = {"norm": _robust(real if np.isfinite(real).any() else guess), "cmap": "viridis"}
-    mistake = {"norm": _symmetric(error), "cmap": "RdBu_r"}
-    sheet, (across, up) = MapProjection.of(forecast.points), AXES[forecast.points.kind]
-    width, height = sheet.panel()
+    expected, predicted = (_observed(field, channel)[list(leads)] for field in (truth, forecast))
+    error = predicted - expected  # (lead, node), NaN where either is
+    scaled = expected if np.isfinite(expected).any() else predicted
+    value_scale = {"norm": _robust_scale(scaled), "cmap": "viridis"}
+    error_scale = {"norm": _symmetric_scale(error), "cmap": "RdBu_r"}
+    projection = MapProjection.of(forecast.points)
+    x_label, y_label = AXES[forecast.points.kind]
+    width, height = projection.panel()
     size = (2.1 + width * len(leads), 1.2 + height * 3 + (0.3 if title else 0.0))
     figure = Figure(figsize=size, dpi=DPI, layout="compressed")
     grid = figure.subplots(3, len(leads), sharex=True, sharey=True, squeeze=False)
-    rows = (("truth", real, scale), ("forecast", guess, scale), ("error", error, mistake))
-    for row, (label, values, look) in enumerate(rows):
+    rows = (
+        ("truth", expected, value_scale),
+        ("forecast", predicted, value_scale),
+        ("error", error, error_scale),
+    )
+    for row, (label, values, scale) in enumerate(rows):
         for axes, frame in zip(grid[row], values, strict=True):
-            sheet.draw(axes, forecast.points, frame, **look)
+            projection.draw(axes, forecast.points, frame, **scale)
             if nodes is not None:
-                axes.plot(*sheet.place(nodes).T, "o", color="black", ms=1.3, mew=0, alpha=0.6)
-        grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{up}", fontsize=11)
+                dots = projection.project(nodes).T
+                axes.plot(*dots, "o", color="black", ms=1.3, mew=0, alpha=0.6)
+        grid[row, 0].set_ylabel(rf"$\bf{{{label}}}$" + f"\n{y_label}", fontsize=11)
     for column, lead in enumerate(leads):
         grid[0, column].set_title(_lead_label(forecast, lead), fontsize=12)
-        grid[2, column].set_title(_mean_label(error[column], unit), fontsize=11)
-        grid[2, column].set_xlabel(across, fontsize=11)
-    _colour_bar(figure, grid[:2], height, _quantity(name, unit), **scale)
-    _colour_bar(figure, grid[2:], height, _quantity("error", unit), **mistake)
+        grid[2, column].set_title(_mae_label(error[column], unit), fontsize=11)
+        grid[2, column].set_xlabel(x_label, fontsize=11)
+    _colour_bar(figure, grid[:2], height, quantity_label(name, unit), **value_scale)
+    _colour_bar(figure, grid[2:], height, quantity_label("error", unit), **error_scale)
     if title:
         figure.suptitle(title, fontsize=14)
     return figure
 
 
 def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -> Figure:
-    """One line for each model and kind of points: the metric over the lead, averaged over seeds.
+    """A metric over the lead: one line per model and kind of points, the mean over the seeds.
 
-    Several channels are shown by their "all"; where there are several seeds, a band spans them.
+    Several channels are shown by their "all"; a band spans several seeds.
+
+    Args:
+        records: of one data set, as from `stonet.evaluation.scoring.evaluate`.
+        metric: "mae", "rmse", "mape" or "bias".
+        title: of the figure.
+
+    Raises:
+        UsageError: the metric is unknown, or the records are of several data sets or channels.
     """
     lines = _lines(records, metric)
     models = list(dict.fromkeys(model for model, _ in lines))
-    figure, axes = _canvas("lead (steps)", metric.upper() + " (%)" * (metric == "mape"), title)
+    figure, axes = _line_figure("lead (steps)", METRIC_LABELS.get(metric, metric), title)
     ends: dict[str, tuple[float, str, str]] = {}
     for (model, points), by_lead in lines.items():
         rank, leads = models.index(model), sorted(by_lead)
         colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
         mean = np.array([np.mean(by_lead[lead]) for lead in leads])
-        (line,) = axes.plot(leads, mean, STYLES[points], color=colour, label=f"{model}, {points}")
+        label = f"{model}, {points}"
+        (line,) = axes.plot(leads, mean, LINE_STYLES[points], color=colour, label=label)
         line.set(marker=marker, markersize=4, linewidth=1.8)
         low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
         axes.fill_between(leads, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -101,12 +138,12 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
     if metric == "bias":
         axes.axhline(0.0, color="0.4", linewidth=1.0)
     elif _spans_orders(lines):
-        axes.set_yscale("log")  # models orders of magnitude apart
+        axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0.0)
-    _name_ends(axes, ends)
-    kinds = [kind for kind in STYLES if any(points == kind for _, points in lines)]
-    handles = [Line2D([], [], color="0.3", linestyle=STYLES[kind], label=kind) for kind in kinds]
+    _label_ends(axes, ends)
+    kinds = [kind for kind in LINE_STYLES if any(points == kind for _, points in lines)]
+    handles = [Line2D([], [], color="0.3", linestyle=LINE_STYLES[k], label=k) for k in kinds]
     axes.legend(handles=handles, title="points", alignment="left", frameon=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
@@ -115,22 +152,28 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
 def training_curve(history: list[dict[str, Any]], title: str = "") -> Figure:
     """Training and validation loss over the steps, the best validation marked.
 
-    `history` has entries {"step": int, "train": float, "validation": float}, None where not taken.
+    Args:
+        history: entries {"step": int, "train": float, "validation": float}; None where a loss was
+            not computed.
+        title: of the figure.
+
+    Raises:
+        DataError: the history is empty.
     """
     if not history:
-        raise DataError("The history is empty: no step of training has been recorded yet.")
-    figure, axes = _canvas("step", "loss", title)
+        raise DataError("The history is empty: no training step has been recorded yet.")
+    figure, axes = _line_figure("step", "loss (normalised units)", title)
     step = np.array([entry["step"] for entry in history])
     names = ("train", "validation")
     losses = np.array([[entry.get(name) for entry in history] for name in names], dtype=np.float64)
-    known = np.isfinite(losses)
-    for name, loss, taken, colour in zip(names, losses, known, PALETTE[:2], strict=True):
-        axes.plot(step[taken], loss[taken], color=colour, linewidth=1.8, label=name)
-    if known[1].any():
+    computed = np.isfinite(losses)
+    for name, loss, mask, colour in zip(names, losses, computed, PALETTE[:2], strict=True):
+        axes.plot(step[mask], loss[mask], color=colour, linewidth=1.8, label=name)
+    if computed[1].any():
         best = int(np.nanargmin(losses[1]))
         label = f"best validation: {losses[1, best]:.4g} at step {step[best]}"
         axes.plot(step[best], losses[1, best], "*", color=PALETTE[2], markersize=14, label=label)
-    if known.any() and 0 < 10 * losses[known].min() < losses[known].max():
+    if computed.any() and 0 < 10 * losses[computed].min() < losses[computed].max():
         axes.set_yscale("log")
     axes.legend(frameon=False)
     return figure
@@ -144,78 +187,96 @@ def series(
     channel: int = 0,
     title: str = "",
 ) -> Figure:
-    """One point in time: what was known, what was forecast and, if given, what came.
+    """The time series at one point: past, forecast and, if given, truth.
 
-    `node` is a position in `forecast.points`; past and truth are found by its coordinates, and not
-    drawn if they lack it.
+    Args:
+        past: observations before the forecast; drawn if they hold the point.
+        forecast: what to draw.
+        node: position in `forecast.points`.
+        truth: observations during the forecast; drawn if they hold the point.
+        channel: position of the channel.
+        title: of the figure; by default the name of the point.
     """
-    quantity = _quantity(forecast.channels[channel], forecast.units[channel])
-    clock = "time (UTC)" if forecast.calendar else "time (s)"
-    figure, axes = _canvas(clock, quantity, title or f"point {forecast.points.names[node]}")
-    looks: list[tuple[str, Field | None, dict[str, Any]]] = [
+    quantity = quantity_label(forecast.channels[channel], forecast.units[channel])
+    title = title or f"point {forecast.points.names[node]}"
+    figure, axes = _line_figure(TIME_LABELS[forecast.calendar], quantity, title)
+    lines: list[tuple[str, Field | None, dict[str, Any]]] = [
         ("past", past, {"color": "0.2", "linewidth": 1.8}),
         ("truth", truth, {"color": "0.2", "linewidth": 1.2, "linestyle": "--"}),
         ("forecast", forecast, {"color": PALETTE[1], "linewidth": 2.2}),
     ]
-    for name, field, look in looks:
+    for name, field, style in lines:
         if field is None:
             continue
         same = (field.points.coordinates == forecast.points.coordinates[node]).all(axis=1)
         if same.any():
-            values = _known(field, channel)[:, same.argmax()]
-            axes.plot(_clock(field.times, field.calendar), values, marker=".", label=name, **look)
+            values = _observed(field, channel)[:, same.argmax()]
+            times = _time_values(field.times, field.calendar)
+            axes.plot(times, values, marker=".", label=name, **style)
     if forecast.reference_time is not None:
-        now = _clock(np.array([forecast.reference_time]), forecast.calendar)[0]
-        axes.axvline(now, color="0.5", linewidth=1.0, linestyle=":")
-    if forecast.calendar:
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        issue = _time_values(np.array([forecast.reference_time]), forecast.calendar)[0]
+        axes.axvline(issue, color="0.5", linewidth=1.0, linestyle=":")
+    format_time_axis(axes, forecast.calendar)
     axes.legend(frameon=False)
     return figure
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG file, at 150 dots per inch."""
+    """The figure as the content of a PNG file, at 150 dots per inch."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
 
 
-def _check_alike(truth: Field, forecast: Field, leads: Sequence[int]) -> None:
+def format_time_axis(axes: Axes, calendar: bool) -> None:
+    """Give the x axis concise dates, if times have a calendar."""
+    if calendar:
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def quantity_label(name: str, unit: str) -> str:
+    """An axis label: the name, with its unit if there is one."""
+    return name if unit in ("1", "") else f"{name} ({unit})"
+
+
+def _check_comparable(truth: Field, forecast: Field, leads: Sequence[int]) -> None:
+    """Refuse fields that differ in points, times or channels, and leads out of range."""
     same = truth.points == forecast.points and truth.channels == forecast.channels
     if not same or not np.array_equal(truth.times, forecast.times):
         raise DataError("Truth and forecast must share points, times and channels to be compared.")
     last = len(forecast.times) - 1
     if not leads or min(leads) < 0 or max(leads) > last:
-        raise UsageError(f"Leads {list(leads)} cannot be shown; choose some of 0..{last}.")
+        raise UsageError(f"Leads {list(leads)} cannot be drawn; choose some of 0..{last}.")
 
 
-def _known(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
+def _observed(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
     """One channel, NaN where it was not observed."""
     values = field.values[:, :, channel].astype(np.float64)
     return np.where(field.observed[:, :, channel], values, np.nan)
 
 
-def _robust(values: Float64[np.ndarray, "lead node"]) -> Normalize:
-    """A colour scale over all but the outermost hundredth on either side."""
-    known = values[np.isfinite(values)]
-    low, high = np.percentile(known, [1, 99]) if len(known) else (0.0, 1.0)
-    spare = 0.0 if high > low else 0.5 * abs(low) or 0.5
-    return Normalize(float(low - spare), float(high + spare))
+def _robust_scale(values: Float64[np.ndarray, "lead node"]) -> Normalize:
+    """A colour scale from the 1 % to the 99 % quantile."""
+    finite = values[np.isfinite(values)]
+    low, high = np.percentile(finite, [1, 99]) if len(finite) else (0.0, 1.0)
+    margin = 0.0 if high > low else 0.5 * abs(low) or 0.5
+    return Normalize(float(low - margin), float(high + margin))
 
 
-def _symmetric(error: Float64[np.ndarray, "lead node"]) -> Normalize:
-    size = np.abs(error[np.isfinite(error)])
-    limit = (float(np.percentile(size, 99)) if len(size) else 0.0) or 1.0
+def _symmetric_scale(error: Float64[np.ndarray, "lead node"]) -> Normalize:
+    """A colour scale around zero, up to the 99 % quantile of the absolute error."""
+    absolute = np.abs(error[np.isfinite(error)])
+    limit = (float(np.percentile(absolute, 99)) if len(absolute) else 0.0) or 1.0
     return Normalize(-limit, limit)
 
 
-def _colour_bar(figure: Figure, axes: np.ndarray, height: float, label: str, **look: Any) -> None:
-    """One bar for these rows of panels; its arrows are for the values beyond the scale."""
+def _colour_bar(figure: Figure, axes: np.ndarray, height: float, label: str, **scale: Any) -> None:
+    """One colour bar for some rows of panels; arrows stand for values beyond the scale."""
     size: dict[str, Any] = {"aspect": height * len(axes) / 0.16, "extendfrac": 0.05 / len(axes)}
-    place = list(axes.flat)
-    bar = figure.colorbar(ScalarMappable(**look), ax=place, extend="both", pad=0.02, **size)
+    panels = list(axes.flat)
+    bar = figure.colorbar(ScalarMappable(**scale), ax=panels, extend="both", pad=0.02, **size)
     bar.set_label(label, fontsize=11)
 
 
@@ -225,35 +286,34 @@ def _lead_label(forecast: Field, lead: int) -> str:
         return f"+{lead + 1}"
     periods = forecast.times - forecast.reference_time
     common = int(np.gcd.reduce(periods))
-    units = DURATIONS if forecast.calendar else {"s": 1}
+    units = UNIT_SECONDS if forecast.calendar else {"s": 1}
     unit = next((unit for unit in units if common % (units[unit] * NANOSECONDS) == 0), "s")
     number = f"{int(periods[lead]) / (units[unit] * NANOSECONDS):g}"
     return f"+{number} {unit}" if number == str(lead + 1) else f"+{lead + 1} ({number} {unit})"
 
 
-def _mean_label(error: Float64[np.ndarray, " node"], unit: str) -> str:
-    known = np.abs(error[np.isfinite(error)])
-    label = f"MAE {known.mean():.3g}" if len(known) else "nothing observed"
-    return label if unit == "1" or not len(known) else f"{label} {unit}"
+def _mae_label(error: Float64[np.ndarray, " node"], unit: str) -> str:
+    """The mean absolute error with its unit."""
+    absolute = np.abs(error[np.isfinite(error)])
+    if not len(absolute):
+        return "nothing observed"
+    return f"MAE {absolute.mean():.3g}" + ("" if unit == "1" else f" {unit}")
 
 
-def _quantity(name: str, unit: str) -> str:
-    return name if unit == "1" else f"{name} ({unit})"
-
-
-def _clock(times: np.ndarray, calendar: bool) -> np.ndarray:
+def _time_values(times: np.ndarray, calendar: bool) -> np.ndarray:
+    """Times as matplotlib draws them: dates, or seconds without a calendar."""
     return times.astype("datetime64[ns]") if calendar else times / NANOSECONDS
 
 
-def _canvas(across: str, up: str, title: str) -> tuple[Figure, Axes]:
+def _line_figure(x_label: str, y_label: str, title: str) -> tuple[Figure, Axes]:
     """A figure for lines: light grid, no box."""
     figure = Figure(figsize=(7.5, 4.5), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", linewidth=0.8)
     axes.tick_params(labelsize=11)
-    axes.set_xlabel(across, fontsize=12)
-    axes.set_ylabel(up, fontsize=12)
+    axes.set_xlabel(x_label, fontsize=12)
+    axes.set_ylabel(y_label, fontsize=12)
     axes.set_title(title, fontsize=14)
     return figure, axes
 
@@ -267,8 +327,8 @@ def _lines(records: list[Record], metric: str) -> dict[tuple[str, str], dict[int
     channel = "all" if "all" in channels else channels[0]
     if len(datasets) > 1 or (len(channels) > 1 and channel != "all"):
         raise UsageError(
-            f"The records are of data sets {datasets} and channels {channels}; one picture shows "
-            "one data set and one channel (or 'all'). Filter them."
+            f"The records are of data sets {datasets} and channels {channels}; a figure shows one "
+            "data set and one channel (or 'all'). Filter them."
         )
     lines: dict[tuple[str, str], dict[int, list[float]]] = {}
     for record in chosen:
@@ -279,27 +339,28 @@ def _lines(records: list[Record], metric: str) -> dict[tuple[str, str], dict[int
     return lines
 
 
-def _name_ends(axes: Axes, ends: Mapping[str, tuple[float, str, str]]) -> None:
-    """Each model's name where its line ends, moved as little as keeps the names apart.
+def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str, str]]) -> None:
+    """Write each model's name beside the end of its line, moved as little as avoids overlaps.
 
-    Least squares under h[i + 1] >= h[i] + gap: isotonic regression, by its max-min formula.
+    Least squares under h[i + 1] >= h[i] + spacing: isotonic regression, by its max-min formula.
     """
     straight = np.log10 if axes.get_yscale() == "log" else np.asarray
     low, high = straight(axes.get_ylim())
     names = sorted(ends, key=lambda name: ends[name][0])
-    ladder = 0.06 * np.arange(len(names))  # in heights of the axes
-    wish = (straight([ends[name][0] for name in names]) - low) / (high - low) - ladder
-    beside = axes.transAxes
+    offset = LABEL_SPACING * np.arange(len(names))
+    wanted = (straight([ends[name][0] for name in names]) - low) / (high - low) - offset
+    position: dict[str, Any] = {"transform": axes.transAxes}
     for i, name in enumerate(names):
         starts, stops = range(i + 1), range(i + 1, len(names) + 1)
-        height = max(min(wish[start:stop].mean() for stop in stops) for start in starts) + ladder[i]
+        isotonic = max(min(wanted[start:stop].mean() for stop in stops) for start in starts)
+        height = isotonic + offset[i]
         _, colour, marker = ends[name]
-        axes.plot(1.03, height, marker, color=colour, markersize=5, transform=beside, clip_on=False)
-        axes.text(1.05, height, name, color=colour, fontsize=11, va="center", transform=beside)
+        axes.plot(1.03, height, marker, color=colour, markersize=5, clip_on=False, **position)
+        axes.text(1.05, height, name, color=colour, fontsize=11, va="center", **position)
 
 
 def _spans_orders(lines: Mapping[tuple[str, str], Mapping[int, list[float]]]) -> bool:
-    """Whether the largest value is so far above the smallest that a straight axis would hide it."""
+    """Whether the largest value is more than LOG_RATIO times the smallest."""
     values = np.array([v for by_lead in lines.values() for row in by_lead.values() for v in row])
     values = values[np.isfinite(values)]
-    return len(values) > 0 and bool(0 < 50 * values.min() < values.max())
+    return len(values) > 0 and bool(0 < LOG_RATIO * values.min() < values.max())

@@ -1,4 +1,4 @@
-"""Suspicions: units that the values contradict, stations unlike their neighbours, odd places."""
+"""Consistency: units against values, stations against neighbours (buddy check), positions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float64, Int64
 from scipy.spatial import cKDTree
 
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
-from stonet.quality.checks import Exam, Finding, plural, verb
+from stonet.quality.checks import CheckInput, Finding, plural, verb
+from stonet.quality.statistics import MAD_TO_SIGMA
 
-KINDS = {  # what a channel measures, by its name
+QUANTITIES = {  # physical quantity -> pattern of channel names
     "temperature": r"temp|dew_?point|^t2m|^d2m|^2[td]$|^tas|^ta$|^tmax|^tmin|^tavg|^tdp|^sst|^skt",
     "pressure": r"pressure|^pres|^mslp?$|^slp|^sp$|^psl|^prmsl",
     "humidity": r"humid|^rh|^relhum|^hurs",
@@ -21,7 +22,7 @@ KINDS = {  # what a channel measures, by its name
     "wind speed": r"wind_?speed|^ws|^ff$|^sfcwind|^si10|gust",
     "radiation": r"radiation|irradiance|^ssrd|^ghi|^dni|^dhi|^rsds|shortwave|^swdown",
 }
-SPELLINGS = {
+UNIT_SPELLINGS = {
     "K": ("k", "kelvin"),
     "degC": ("degc", "c", "°c", "deg c", "celsius", "degrees_celsius", "degree_celsius", "deg_c"),
     "degF": ("degf", "f", "°f", "deg f", "fahrenheit", "degrees_fahrenheit", "deg_f"),
@@ -30,270 +31,265 @@ SPELLINGS = {
     "%": ("%", "percent"),
     "": ("", "1", "unknown", "-"),
 }
-NEVER_NEGATIVE = {"precipitation": 0.001, "wind speed": 0.001, "radiation": 0.02, "humidity": 0.001}
-NEIGHBOURS = 8  # with which a station is compared
-UNLIKE = 8.0  # robust deviations from the neighbours
-MANY = 5_000  # points from which on they are a grid rather than stations
-FAR = 5.0  # times the usual distance to the next station
+# Quantities that are never negative -> tolerance, as a share of the largest usual value.
+NON_NEGATIVE = {"precipitation": 0.001, "wind speed": 0.001, "radiation": 0.02, "humidity": 0.001}
+MAX_HUMIDITY = 105  # percent
+BUDDIES = 8  # neighbours with which a station is compared
+BUDDY_SIGMAS = 8.0  # robust deviations from the neighbours' median
+MAX_STATIONS = 5_000  # more points are a grid, whose positions nobody typed
+ISOLATED_SPACINGS = 5.0  # usual distances to the nearest station
 
 
-def kind_of(channel: str, unit: str) -> str:
-    """What a channel measures, as far as its name or its unit tells; else ''."""
+def quantity_of(channel: str, unit: str) -> str:
+    """The physical quantity that a channel's name or unit suggests; else ''."""
     name = channel.lower()
     if "specific" in name:
         return ""
-    for kind, pattern in KINDS.items():
+    for quantity, pattern in QUANTITIES.items():
         if re.search(pattern, name):
-            return kind
-    by_unit = {"K": "temperature", "degC": "temperature", "degF": "temperature"}
-    return by_unit.get(spelled(unit), "")
+            return quantity
+    return "temperature" if standard_unit(unit) in ("K", "degC", "degF") else ""
 
 
-def spelled(unit: str) -> str:
-    """The unit in one spelling."""
-    low = unit.strip().lower()
-    return next((ours for ours, others in SPELLINGS.items() if low in others), unit)
+def standard_unit(unit: str) -> str:
+    """The unit in the spelling of UNIT_SPELLINGS."""
+    lower = unit.strip().lower()
+    return next((ours for ours, others in UNIT_SPELLINGS.items() if lower in others), unit)
 
 
-def units(exam: Exam) -> Iterator[Finding]:
-    """Declared units against the values; values that cannot be."""
-    for c, (channel, unit) in enumerate(exam.field.quantity):
-        if np.isfinite(exam.sample.median[c]):
-            kind = kind_of(channel, unit)
-            yield from _wrong_unit(exam, c, channel, kind, spelled(unit))
-            yield from _impossible(exam, c, channel, kind, spelled(unit))
+def unit_check(data: CheckInput) -> Iterator[Finding]:
+    """Declared units that the values contradict, and physically impossible values."""
+    for c, (channel, unit) in enumerate(data.field.quantity):
+        if np.isfinite(data.sample.median[c]):
+            quantity = quantity_of(channel, unit)
+            yield from _wrong_unit(data, c, channel, quantity, standard_unit(unit))
+            yield from _impossible(data, c, channel, quantity, standard_unit(unit))
 
 
-def _wrong_unit(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Iterator[Finding]:
-    low, middle, high = (
-        float(q[c]) for q in (exam.sample.low, exam.sample.median, exam.sample.high)
-    )
-    seems = unit
-    if kind == "temperature":
-        seems = "K" if 150 < middle < 400 else "degF" if middle > 45 else unit
-        if unit in ("K", "") and middle <= 150:
-            seems = "degF" if middle > 45 or high > 65 else "degC"
-        if unit not in ("K", "degC", "degF", "") or (unit == "degF" and seems != "K"):
-            seems = unit
-    elif kind == "pressure" and unit in ("Pa", "hPa", ""):
-        seems = "Pa" if middle > 20_000 else "hPa" if 300 < middle < 1_200 else unit
-    elif kind in ("humidity", "fraction") and unit in ("%", ""):
-        percent = high > 1.5
-        seems = "%" if percent else "" if high > 0 and unit == "%" else unit
-    if seems == unit:
+def _wrong_unit(
+    data: CheckInput, c: int, channel: str, quantity: str, unit: str
+) -> Iterator[Finding]:
+    """The unit that the values suggest, where it differs from the declared one."""
+    sample = data.sample
+    low, median, high = (float(q[c]) for q in (sample.low, sample.median, sample.high))
+    likely = unit
+    if quantity == "temperature":
+        likely = "K" if 150 < median < 400 else "degF" if median > 45 else unit
+        if unit in ("K", "") and median <= 150:
+            likely = "degF" if median > 45 or high > 65 else "degC"
+        if unit not in ("K", "degC", "degF", "") or (unit == "degF" and likely != "K"):
+            likely = unit
+    elif quantity == "pressure" and unit in ("Pa", "hPa", ""):
+        likely = "Pa" if median > 20_000 else "hPa" if 300 < median < 1_200 else unit
+    elif quantity in ("humidity", "fraction") and unit in ("%", ""):
+        likely = "%" if high > 1.5 else "" if high > 0 and unit == "%" else unit
+    if likely == unit:
         return
-    word = seems or "fractions of 1"
+    name = likely or "fractions of 1"
     if not unit:
-        yield Finding("note", f"{channel} has no unit; the values look like {word}.", channel)
+        yield Finding("note", f"{channel} has no unit; the values look like {name}.", channel)
         return
-    yield Finding(
-        "warning",
-        f"{channel} is said to be in {unit}, but the values look like {word}: "
-        f"{low:.4g} to {high:.4g}, {middle:.4g} in the middle.",
-        channel,
-        "Correct the unit, or convert the values.",
-    )
+    what = f"{channel} is declared in {unit}, but the values look like {name}: "
+    what += f"{low:.4g} to {high:.4g}, median {median:.4g}."
+    yield Finding("warning", what, channel, "Correct the unit, or convert the values.")
 
 
-def _impossible(exam: Exam, c: int, channel: str, kind: str, unit: str) -> Iterator[Finding]:
-    statistics, high = exam.statistics, float(exam.sample.high[c])
-    known = statistics.count[:, c] > 0
-    size = max(abs(high), abs(float(exam.sample.low[c])))
-    low_limit = -NEVER_NEGATIVE[kind] * size if kind in NEVER_NEGATIVE else -np.inf
-    marked = [value for (channel_, value) in statistics.marks if channel_ == c]
-    below = np.flatnonzero(
-        known & (statistics.low[:, c] < low_limit) & ~np.isin(statistics.low[:, c], marked)
-    )
+def _impossible(
+    data: CheckInput, c: int, channel: str, quantity: str, unit: str
+) -> Iterator[Finding]:
+    """Negative values of quantities that have none, and humidity above 100 %."""
+    statistics, high = data.statistics, float(data.sample.high[c])
+    reported = statistics.count[:, c] > 0
+    size = max(abs(high), abs(float(data.sample.low[c])))
+    limit = -NON_NEGATIVE[quantity] * size if quantity in NON_NEGATIVE else -np.inf
+    fill_values = [value for (channel_, value) in statistics.fill_values if channel_ == c]
+    lowest, highest = statistics.low[:, c], statistics.high[:, c]
+    below = np.flatnonzero(reported & (lowest < limit) & ~np.isin(lowest, fill_values))
     if len(below):
-        worst = below[np.argsort(statistics.low[below, c], kind="stable")]
+        worst = below[np.argsort(lowest[below], kind="stable")]
         yield Finding(
             "warning",
-            f"{channel} is negative at {plural(len(below), 'station')}; {kind} never is.",
-            exam.names(worst, lambda n: _extreme(exam, n, c, low=True)),
+            f"{channel} is negative at {plural(len(below), 'station')}; {quantity} never is.",
+            data.stations(worst, lambda n: _extreme(data, n, c, "low")),
             "Set these values to missing, or correct their offset.",
         )
-    if kind != "humidity" or not (unit == "%" or high > 1.5):
+    if quantity != "humidity" or not (unit == "%" or high > 1.5):
         return
-    above = np.flatnonzero(
-        known & (statistics.high[:, c] > 105) & ~np.isin(statistics.high[:, c], marked)
-    )
+    above = np.flatnonzero(reported & (highest > MAX_HUMIDITY) & ~np.isin(highest, fill_values))
     if len(above):
-        worst = above[np.argsort(-statistics.high[above, c], kind="stable")]
+        worst = above[np.argsort(-highest[above], kind="stable")]
         yield Finding(
             "warning",
             f"{channel} is above 100 % at {plural(len(above), 'station')}.",
-            exam.names(worst, lambda n: _extreme(exam, n, c, low=False)),
+            data.stations(worst, lambda n: _extreme(data, n, c, "high")),
             "Set these values to 100 % or to missing.",
         )
 
 
-def _extreme(exam: Exam, node: int, c: int, low: bool) -> str:
-    statistics = exam.statistics
-    value, at = (
-        (statistics.low, statistics.low_at) if low else (statistics.high, statistics.high_at)
-    )
-    return f"{exam.value(float(value[node, c]), c)} at {exam.when(int(at[node, c]))}"
+def _extreme(data: CheckInput, node: int, c: int, end: str) -> str:
+    """The lowest or highest value of a station, with its time."""
+    value, frame = (getattr(data.statistics, name) for name in (end, f"{end}_at"))
+    return f"{data.value(float(value[node, c]), c)} at {data.time(int(frame[node, c]))}"
 
 
-def buddy_check(exam: Exam) -> Iterator[Finding]:
-    """Stations whose usual value is another unit's, or far from what their neighbours report."""
-    points = exam.field.points
-    if len(points) <= NEIGHBOURS:
+def buddy_check(data: CheckInput) -> Iterator[Finding]:
+    """Stations whose median differs from that of their neighbours, or is in another unit."""
+    points = data.field.points
+    if len(points) <= BUDDIES:
         return
-    near = np.asarray(cKDTree(points.embedded).query(points.embedded, NEIGHBOURS + 1)[1])
-    for c in range(len(exam.field.channels)):
-        own = exam.sample.point_median[:, c]
-        known = np.isfinite(own)
-        if known.sum() <= NEIGHBOURS:
+    near = np.asarray(cKDTree(points.embedded).query(points.embedded, BUDDIES + 1)[1])
+    for c in range(len(data.field.channels)):
+        own = data.sample.point_median[:, c]
+        reported = np.isfinite(own)
+        if reported.sum() <= BUDDIES:
             continue
-        around = np.where(known, own, np.median(own[known]))[near[:, 1:]]
-        theirs = np.median(around, axis=1)
-        away = np.where(known, own - theirs, 0.0)
-        usual = 1.4826 * np.median(np.abs(away - np.median(away)))
-        odd = np.flatnonzero(np.abs(away) > max(UNLIKE * usual, 2 * float(exam.sample.spread[c])))
-        yield from _unlike(exam, c, odd[np.argsort(-np.abs(away[odd]))], own, theirs)
+        neighbours = np.where(reported, own, np.median(own[reported]))[near[:, 1:]]
+        expected = np.median(neighbours, axis=1)
+        difference = np.where(reported, own - expected, 0.0)
+        spread = MAD_TO_SIGMA * np.median(np.abs(difference - np.median(difference)))
+        limit = max(BUDDY_SIGMAS * spread, 2 * float(data.sample.spread[c]))
+        nodes = np.flatnonzero(np.abs(difference) > limit)
+        nodes = nodes[np.argsort(-np.abs(difference[nodes]))]
+        yield from _unlike_neighbours(data, c, nodes, own, expected)
 
 
-def _unlike(
-    exam: Exam, c: int, odd: np.ndarray, own: np.ndarray, theirs: np.ndarray
+def _unlike_neighbours(
+    data: CheckInput, c: int, nodes: np.ndarray, own: np.ndarray, expected: np.ndarray
 ) -> Iterator[Finding]:
-    channel, kind = exam.field.channels[c], kind_of(*exam.field.quantity[c])
+    """A finding per station in another unit, and one for all others."""
+    channel, quantity = data.field.channels[c], quantity_of(*data.field.quantity[c])
 
-    def tell(n: int) -> str:
-        return f"usually {exam.value(own[n], c)}, its neighbours {exam.value(theirs[n], c)}"
+    def detail(n: int) -> str:
+        return f"median {data.value(own[n], c)}, neighbours {data.value(expected[n], c)}"
 
     unexplained = []
-    for node in odd.tolist():
-        slip = _slip(float(own[node]), float(theirs[node]), kind)
-        if slip is None:
+    for node in nodes.tolist():
+        confusion = _confused_unit(float(own[node]), float(expected[node]), quantity)
+        if confusion is None:
             unexplained.append(node)
             continue
-        text = f"{exam.name(node)} seems to report {channel} in another unit ({slip})."
-        yield Finding("warning", text, f"{exam.name(node)} {tell(node)}", "Convert its values.")
+        what = f"{data.station(node)} seems to report {channel} in another unit ({confusion})."
+        yield Finding("warning", what, data.stations([node], detail), "Convert its values.")
     if unexplained:
         count = len(unexplained)
-        yield Finding(
-            "note",
-            f"{plural(count, 'station')} {verb(count, 'report')} {channel} far from "
-            f"{'its' if count == 1 else 'their'} neighbours.",
-            exam.names(unexplained, tell),
-            "Mountains, or a wrong position or sensor?",
-        )
+        what = f"{plural(count, 'station')} {verb(count, 'report')} {channel} far from "
+        what += f"{'its' if count == 1 else 'their'} neighbours."
+        advice = "Check elevation, position and sensor."
+        yield Finding("note", what, data.stations(unexplained, detail), advice)
 
 
-def _slip(own: float, theirs: float, kind: str) -> str | None:
-    """The confusion of units that turns the neighbours' value into the station's; if any does."""
-    reading = {"K instead of degC": theirs + 273.15, "degC instead of K": theirs - 273.15}
-    if kind == "temperature":
-        reading["degF instead of degC"] = 1.8 * theirs + 32
-        reading["degC instead of degF"] = (theirs - 32) / 1.8
-    elif kind == "pressure":
-        reading |= {"Pa instead of hPa": 100 * theirs, "hPa instead of Pa": theirs / 100}
-    elif kind in ("humidity", "fraction"):
-        reading |= {"% instead of fractions": 100 * theirs, "fractions instead of %": theirs / 100}
-    best = min(reading, key=lambda name: abs(own - reading[name]))
-    return best if abs(own - reading[best]) < 0.15 * abs(own - theirs) else None
+def _confused_unit(own: float, expected: float, quantity: str) -> str | None:
+    """The confusion of units that explains a station's median by its neighbours'; None if none."""
+    readings = {"K instead of degC": expected + 273.15, "degC instead of K": expected - 273.15}
+    if quantity == "temperature":
+        readings["degF instead of degC"] = 1.8 * expected + 32
+        readings["degC instead of degF"] = (expected - 32) / 1.8
+    elif quantity == "pressure":
+        readings |= {"Pa instead of hPa": 100 * expected, "hPa instead of Pa": expected / 100}
+    elif quantity in ("humidity", "fraction"):
+        readings["% instead of fractions"] = 100 * expected
+        readings["fractions instead of %"] = expected / 100
+    best = min(readings, key=lambda name: abs(own - readings[name]))
+    return best if abs(own - readings[best]) < 0.15 * abs(own - expected) else None
 
 
-def places(exam: Exam) -> Iterator[Finding]:
-    """Positions that look mistaken: swapped, without a sign, at 0/0, shared."""
-    points = exam.field.points
-    yield from _shared(exam, points)
+def position_check(data: CheckInput) -> Iterator[Finding]:
+    """Positions that look mistaken: shared, at 0° N 0° E, exchanged or with a wrong sign."""
+    points = data.field.points
+    yield from _shared_positions(data, points)
     if points.kind == "sphere":
         lon = points.coordinates[:, 1]
-        null = np.flatnonzero((np.abs(points.coordinates) < 0.01).all(1) & _lonely(points))
+        null = np.flatnonzero((np.abs(points.coordinates) < 0.01).all(1) & _isolated(points))
         if len(null):
-            text = f"{plural(len(null), 'station')} {verb(len(null), 'lie')} at 0° N, 0° E."
-            yield Finding("warning", text, exam.names(null), "No position? Correct it.")
+            what = f"{plural(len(null), 'station')} {verb(len(null), 'lie')} at 0° N, 0° E."
+            yield Finding("warning", what, data.stations(null), "Correct the position.")
         if (lon < 0).any() and (lon > 180).any():
-            yield Finding(
-                "note",
-                "Longitudes are written both as -180..180 and as 0..360; they are understood.",
-                f"{lon.min():g} to {lon.max():g}",
-            )
-        yield from _against_notes(exam)
-        yield from _misplaced(exam, np.setdiff1d(np.arange(len(points)), null))
+            what = "Longitudes are given both as -180..180 and as 0..360; both are understood."
+            yield Finding("note", what, f"{lon.min():g} to {lon.max():g}")
+        yield from _against_attributes(data)
+        yield from _misplaced(data, np.setdiff1d(np.arange(len(points)), null))
 
 
-def _shared(exam: Exam, points: Points) -> Iterator[Finding]:
+def _shared_positions(data: CheckInput, points: Points) -> Iterator[Finding]:
+    """Stations at the same position."""
     _, group, size = np.unique(
         np.round(points.embedded, 9), axis=0, return_inverse=True, return_counts=True
     )
-    twins = np.flatnonzero(size[group.ravel()] > 1)
-    if len(twins):
-        order = twins[np.argsort(group.ravel()[twins], kind="stable")]
-        text = f"{len(twins)} stations share a position with another one."
-        yield Finding("warning", text, exam.names(order), "Correct them, or keep one of each.")
+    shared = np.flatnonzero(size[group.ravel()] > 1)
+    if len(shared):
+        order = shared[np.argsort(group.ravel()[shared], kind="stable")]
+        what = f"{len(shared)} stations share a position with another one."
+        yield Finding("warning", what, data.stations(order), "Correct them, or keep one of each.")
 
 
-def _against_notes(exam: Exam) -> Iterator[Finding]:
-    """The file's own statement of its extent (ACDD) fits only with lat and lon exchanged."""
-    notes = exam.field.attrs
+def _against_attributes(data: CheckInput) -> Iterator[Finding]:
+    """A declared extent (ACDD attributes) that fits only with lat and lon exchanged."""
+    attributes, coordinates = data.field.attrs, data.field.points.coordinates
     try:
         box = [
-            [float(notes[f"geospatial_{axis}_{end}"]) for end in ("min", "max")]
+            [float(attributes[f"geospatial_{axis}_{end}"]) for end in ("min", "max")]
             for axis in ("lat", "lon")
         ]
     except (KeyError, TypeError, ValueError):
         return
     low, high = np.array(box).T[0] - 0.01, np.array(box).T[1] + 0.01
-    straight, swapped = (
-        ((x >= low) & (x <= high)).all()
-        for x in (exam.field.points.coordinates, exam.field.points.coordinates[:, ::-1])
+    straight, exchanged = (
+        ((x >= low) & (x <= high)).all() for x in (coordinates, coordinates[:, ::-1])
     )
-    if swapped and not straight:
-        yield Finding(
-            "warning",
-            "Latitude and longitude seem to be exchanged: the file itself says that it covers "
-            f"{box[0][0]:g} to {box[0][1]:g} N, {box[1][0]:g} to {box[1][1]:g} E.",
-            advice="Exchange them.",
-        )
+    if exchanged and not straight:
+        what = "Latitude and longitude seem to be exchanged: the file declares an extent of "
+        what += f"{box[0][0]:g} to {box[0][1]:g} N, {box[1][0]:g} to {box[1][1]:g} E."
+        yield Finding("warning", what, advice="Exchange them.")
 
 
-def _lonely(points: Points) -> Bool[np.ndarray, " node"]:
-    """Which points lie much farther from the next one than is usual."""
+def _isolated(points: Points) -> Bool[np.ndarray, " node"]:
+    """Points much farther from their nearest neighbour than is usual."""
     if len(points) < 5:
         return np.zeros(len(points), dtype=bool)
-    apart, usual = spacing(points)
-    return apart > FAR * usual
+    distance, usual = _nearest_distance(points)
+    return distance > ISOLATED_SPACINGS * usual
 
 
-def spacing(points: Points) -> tuple[Float64[np.ndarray, " node"], float]:
-    """From each point to the next one elsewhere, straight through the embedding; and usually."""
-    apart = np.asarray(cKDTree(points.embedded).query(points.embedded, 2)[0])[:, 1]
-    return apart, float(np.median(apart[apart > 0])) if (apart > 0).any() else 0.0
+def _nearest_distance(points: Points) -> tuple[Float64[np.ndarray, " node"], float]:
+    """Distance of each point to its nearest neighbour in the embedding, and the median."""
+    distance = np.asarray(cKDTree(points.embedded).query(points.embedded, 2)[0])[:, 1]
+    apart = distance[distance > 0]
+    return distance, float(np.median(apart)) if len(apart) else 0.0
 
 
-def _misplaced(exam: Exam, nodes: Int64[np.ndarray, " node"]) -> Iterator[Finding]:
-    """Stations far from all others, which would lie among them with a slip of the pen undone."""
-    points = exam.field.points.take(nodes)
-    if len(points) < 5 or len(points) > MANY:  # nobody writes so many positions by hand
+def _misplaced(data: CheckInput, nodes: Int64[np.ndarray, " node"]) -> Iterator[Finding]:
+    """Isolated stations that would lie among the others with a common typing error undone."""
+    points = data.field.points.take(nodes)
+    if len(points) < 5 or len(points) > MAX_STATIONS:
         return
-    tree, (apart, usual) = cKDTree(points.embedded), spacing(points)
-    far = np.flatnonzero(apart > FAR * usual)
+    tree, (distance, usual) = cKDTree(points.embedded), _nearest_distance(points)
     lat, lon = points.coordinates.T
-    slips = {
+    corrections = {
         "latitude and longitude exchanged": np.stack([lon, lat], axis=1),
         "longitude with the wrong sign": np.stack([lat, -lon], axis=1),
         "latitude with the wrong sign": np.stack([-lat, lon], axis=1),
     }
-    for node in far:
-        for slip, coordinates in slips.items():
-            if _joins(coordinates[node], tree, float(apart[node]), usual):
-                where = f"{exam.name(int(nodes[node]))} at {lat[node]:g}, {lon[node]:g}"
-                text = f"{exam.name(int(nodes[node]))} lies far from all others: {slip}?"
-                yield Finding("warning", text, where, "Correct the position.")
+    for index in np.flatnonzero(distance > ISOLATED_SPACINGS * usual):
+        for mistake, coordinates in corrections.items():
+            if _is_among(coordinates[index], tree, float(distance[index]), usual):
+                name = data.station(int(nodes[index]))
+                what = f"{name} lies far from all others: {mistake}?"
+                where = f"{name} at {lat[index]:g}, {lon[index]:g}"
+                yield Finding("warning", what, where, "Correct the position.")
                 break
 
 
-def _joins(place: Float64[np.ndarray, " 2"], tree: cKDTree, apart: float, usual: float) -> bool:
-    """Whether a place is as near to the others as they are to one another."""
-    if abs(place[0]) > 90:
+def _is_among(
+    position: Float64[np.ndarray, " 2"], tree: cKDTree, distance: float, usual: float
+) -> bool:
+    """Whether a corrected position is about as near to the others as they are to one another."""
+    if abs(position[0]) > 90:
         return False
-    moved = Points(place[None], "sphere")
-    return float(np.asarray(tree.query(moved.embedded)[0])[0]) < min(3 * usual, 0.2 * apart)
+    corrected = Points(position[None], "sphere")
+    nearest = float(np.asarray(tree.query(corrected.embedded)[0])[0])
+    return nearest < min(3 * usual, 0.2 * distance)
 
 
-def kilometres(points: Points, distance: float) -> str:
-    """A distance as people read it."""
+def distance_label(points: Points, distance: float) -> str:
+    """A distance in kilometres on the sphere, in the unit of the coordinates on a plane."""
     return f"{distance * EARTH_RADIUS_KM:.4g} km" if points.kind == "sphere" else f"{distance:.4g}"

@@ -1,7 +1,7 @@
-"""The data doctor: examines data before anyone trains on them, and says what to do.
+"""The quality report: all checks of a data set before training, with advice.
 
-Healthy data get no warning. What `read` refuses is a finding, too: the doctor then reads again,
-leniently, to find everything else in the same visit.
+Data without problems give no warning. What `read` refuses is a finding, too: the data are then read
+again with lenient options, so that one report shows all problems.
 """
 
 from __future__ import annotations
@@ -26,82 +26,104 @@ from stonet.graph.neighbours import SLACK, radius_for_degree
 from stonet.io.read import read_with
 from stonet.quality.checks import (
     LEVELS,
-    Exam,
+    CheckInput,
     Finding,
     Level,
-    date,
-    duration,
-    missing_values,
+    duration_label,
+    flat_line_check,
+    missing_value_check,
+    outlier_check,
     plural,
-    regular_times,
-    strange_values,
-    stuck_sensors,
-    verb,
+    time_axis_check,
+    time_label,
 )
-from stonet.quality.consistency import buddy_check, kilometres, places, units
+from stonet.quality.consistency import buddy_check, distance_label, position_check, unit_check
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 LENIENT = {"duplicates": "mean", "same_place": "keep", "infinite": "missing"}
-COMFORTABLE = 4_000  # points that a laptop trains on without complaint
-ASKED = 1_000  # points from which the radius is found where there are many more
+MAX_LAPTOP_POINTS = 4_000  # more points train slowly on a laptop
+MAX_RADIUS_POINTS = 1_000  # of which the suggested radius is computed
+MIN_TRAINING_WINDOWS = 200  # fewer give little more than the linear base
+MAX_DEGREE = 50  # of the histogram of neighbours
 COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
+CHECKS = (
+    time_axis_check,
+    missing_value_check,
+    flat_line_check,
+    outlier_check,
+    unit_check,
+    buddy_check,
+    position_check,
+)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, the worst first; and what was measured, where the data could be read."""
+    """Findings, the most severe first, and facts about the data where they could be read."""
 
     findings: list[Finding]
     facts: dict[str, Any]
-    exam: Exam | None = None
+    data: CheckInput | None = None
 
     @property
     def field(self) -> Field | None:
-        return None if self.exam is None else self.exam.field
+        """The data; None if they could not be read."""
+        return None if self.data is None else self.data.field
 
     @cached_property
     def worst(self) -> str:
-        """The gravest level: error, warning, note or ok."""
+        """The most severe level: error, warning, note or ok."""
         return self.findings[0].level if self.findings else "ok"
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of what JSON knows."""
+        """Findings and facts as JSON types."""
         return {"findings": [asdict(finding) for finding in self.findings], "facts": self.facts}
 
 
-def check(source: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
-    """Read the source as `stonet.read` would, and report everything worth knowing.
+def check(data: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
+    """Read data as `stonet.read` does, and run all quality checks.
 
     Args:
-        source: what `stonet.read` takes, or a Field.
-        config: the options with which it would be read.
+        data: what `stonet.read` takes, or a Field.
+        config: options for reading.
+
+    Returns:
+        A report of findings, each with its advice.
+
+    Raises:
+        UsageError: there is no such file, or an option is wrong.
+
+    Example:
+        >>> report = check("stations.csv")  # doctest: +SKIP
+        >>> for finding in report.findings:  # doctest: +SKIP
+        ...     print(finding.level, finding.what, finding.advice)
     """
-    field, findings = _read(source, config)
+    field, findings = _read(data, config)
     if field is None:
         return Report(findings, {})
     findings += [Finding("note", note) for note in field.notes]
-    exam = Exam.of(field)
+    checked = CheckInput.of(field)
+    for run_check in CHECKS:
+        findings += run_check(checked)
     degree, radius = _neighbourhood(field.points)
-    rules = (regular_times, missing_values, stuck_sensors, strange_values, units)
-    for rule in (*rules, buddy_check, places):
-        findings += rule(exam)
-    findings += _graph(exam, degree, radius)
-    windows, told = _training(field)
-    findings += told
+    findings += _graph_check(checked, degree, radius)
+    windows, training_findings = _training_check(field)
+    findings += training_findings
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
-    return Report(findings, _facts(exam, degree, radius) | {"windows": windows}, exam)
+    facts = _facts(checked, degree, radius) | {"windows": windows}
+    return Report(findings, facts, checked)
 
 
-def _read(source: Any, config: ReadConfig) -> tuple[Field | None, list[Finding]]:
-    """The field, however it can be had, and what stood in the way."""
+def _read(data: Any, config: ReadConfig) -> tuple[Field | None, list[Finding]]:
+    """The field, read with lenient options if need be, and the errors of reading."""
     findings: list[Finding] = []
-    for attempt in (config, config.model_copy(update=LENIENT)):
+    for options in (config, config.model_copy(update=LENIENT)):
         try:
-            return read_with(source, attempt), findings
+            return read_with(data, options), findings
         except UsageError:
-            raise  # no such file, no such option: not the data's fault
+            raise  # a wrong path or option, not a problem of the data
         except DataError as error:
             if str(error) not in (finding.what for finding in findings):
                 findings.append(Finding("error", str(error)))
@@ -109,75 +131,79 @@ def _read(source: Any, config: ReadConfig) -> tuple[Field | None, list[Finding]]
 
 
 def _neighbourhood(points: Points) -> tuple[Int64[np.ndarray, " node"], float]:
-    """How many points each has within the suggested radius (itself included), and that radius."""
-    asked = points
-    if len(points) > ASKED:
-        chosen = np.random.default_rng(0).choice(len(points), ASKED, replace=False)
-        asked = points.take(np.sort(chosen))
-    radius = radius_for_degree(asked, points, GraphConfig().decoder_degree)
-    reach = points.geometry.chord(radius) * (1 + SLACK)
+    """Number of points within the suggested radius of each, itself included; and the radius."""
+    sample = points
+    if len(points) > MAX_RADIUS_POINTS:
+        chosen = np.random.default_rng(0).choice(len(points), MAX_RADIUS_POINTS, replace=False)
+        sample = points.take(np.sort(chosen))
+    radius = radius_for_degree(sample, points, GraphConfig().decoder_degree)
+    chord = points.geometry.chord(radius) * (1 + SLACK)
     tree = cKDTree(points.embedded)
-    return np.asarray(tree.query_ball_point(points.embedded, reach, return_length=True)), radius
+    return np.asarray(tree.query_ball_point(points.embedded, chord, return_length=True)), radius
 
 
-def _graph(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> Iterator[Finding]:
-    points = exam.field.points
-    alone = np.flatnonzero(degree <= 1)
-    if len(alone) and len(points) > 1:
+def _graph_check(
+    data: CheckInput, degree: Int64[np.ndarray, " node"], radius: float
+) -> Iterator[Finding]:
+    """Isolated stations, and too many points."""
+    points = data.field.points
+    isolated, distance = np.flatnonzero(degree <= 1), distance_label(points, radius)
+    if len(isolated) and len(points) > 1:
+        have = "has" if len(isolated) == 1 else "have"
         yield Finding(
             "note",
-            f"{plural(len(alone), 'station')} {verb(len(alone), 'have').replace('haves', 'has')} "
-            f"no other within {kilometres(points, radius)}, the radius that gives "
-            f"{degree.mean():.0f} on average.",
-            exam.names(alone),
-            "They are forecast from their own past and the next station.",
+            f"{plural(len(isolated), 'station')} {have} no other within {distance}, the radius "
+            f"with {degree.mean():.0f} stations on average.",
+            data.stations(isolated),
+            "They are forecast from their own past and the nearest station.",
         )
     elif len(points) > 1:
         yield Finding(
             "ok",
-            f"Within {kilometres(points, radius)}, the suggested radius, lie {degree.min()} to "
-            f"{degree.max()} stations, {degree.mean():.0f} on average; none is isolated.",
+            f"{degree.min()} to {degree.max()} stations, {degree.mean():.0f} on average, lie "
+            f"within {distance}, the suggested radius; none is isolated.",
         )
-    if len(points) > COMFORTABLE:
+    if len(points) > MAX_LAPTOP_POINTS:
         yield Finding(
             "note",
-            f"{len(points)} points are many for a laptop.",
-            advice="Take fewer (--points 2000), or a region (--bbox west,south,east,north).",
+            f"{len(points)} points train slowly on a laptop.",
+            advice="Use fewer (--points 2000), or a region (--bbox west,south,east,north).",
         )
 
 
-def _training(field: Field) -> tuple[dict[str, int], list[Finding]]:
-    """How many windows each part would have, by default; and whether one can train at all."""
+def _training_check(field: Field) -> tuple[dict[str, int], list[Finding]]:
+    """The number of windows in each part with default settings, and whether that is enough."""
     if len(field.times) < 2:
-        return {}, []  # has been said
+        return {}, []  # reported by the time axis check
     config, dataset = Config(), Dataset((field,))
     try:
-        time_spec = resolve_time_spec(dataset, config)
-        parts = split(dataset, time_spec, config.data.split)
+        spec = resolve_time_spec(dataset, config)
+        parts = split(dataset, spec, config.data.split)
         scaler = Scaler.identity(len(field.channels))
-        windows = {part: len(cut(parts[part], scaler, time_spec)) for part in PARTS}
+        windows = {part: len(cut(parts[part], scaler, spec)) for part in PARTS}
     except DataError as error:
-        return {}, [Finding("error", f"Too little to train on. {error}")]
-    told = ", ".join(f"{count} to {part}" for part, count in windows.items())
-    told = told.replace("to validation", "to validate")
-    lengths = f"{duration(time_spec.past * time_spec.step)} in, {duration(time_spec.horizon * time_spec.step)} out"
-    level: Level = "note" if windows["train"] < 200 else "ok"
-    what = f"Windows of {time_spec.past} + {time_spec.horizon} frames ({lengths}): {told}."
-    few = "Few: expect little more than the linear base. Give a longer series."
-    return windows, [Finding(level, what, advice=few if level == "note" else "")]
+        return {}, [Finding("error", f"Too little data for training. {error}")]
+    past, horizon = (duration_label(steps * spec.step) for steps in (spec.past, spec.horizon))
+    counts = ", ".join(f"{count} for {part}" for part, count in windows.items())
+    what = f"Windows of {spec.past} + {spec.horizon} frames ({past} in, {horizon} out): {counts}."
+    short = windows["train"] < MIN_TRAINING_WINDOWS
+    level: Level = "note" if short else "ok"
+    advice = "Expect little more than the linear base; give a longer series." if short else ""
+    return windows, [Finding(level, what, advice=advice)]
 
 
-def _facts(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> dict[str, Any]:
-    field, statistics, sample = exam.field, exam.statistics, exam.sample
+def _facts(data: CheckInput, degree: Int64[np.ndarray, " node"], radius: float) -> dict[str, Any]:
+    """Shape, extent, period and channels of the data, and the suggested graph."""
+    field, statistics, sample = data.field, data.statistics, data.sample
     low, high = field.points.coordinates.min(0), field.points.coordinates.max(0)
     axes = field.points.geometry.axes
     channels = {
         name: {
             "unit": unit,
-            "missing_share": float(exam.missing[:, c].mean()),
-            "min": _number(statistics.low[:, c].min()),
-            "median": _number(sample.median[c]),
-            "max": _number(statistics.high[:, c].max()),
+            "missing_share": float(data.missing[:, c].mean()),
+            "min": _finite(statistics.low[:, c].min()),
+            "median": _finite(sample.median[c]),
+            "max": _finite(statistics.high[:, c].max()),
         }
         for c, (name, unit) in enumerate(field.quantity)
     }
@@ -186,31 +212,32 @@ def _facts(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> dic
         "points": len(field.points),
         "geometry": field.points.kind,
         "extent": {a: [float(low[i]), float(high[i])] for i, a in enumerate(axes)},
-        "start": date(int(field.times[0]), field.calendar),
-        "stop": date(int(field.times[-1]), field.calendar),
+        "start": time_label(int(field.times[0]), field.calendar),
+        "stop": time_label(int(field.times[-1]), field.calendar),
         "step_seconds": field.step / 1e9,
         "calendar": field.calendar,
         "channels": channels,
         "suggested_radius": radius,
-        "suggested_radius_text": kilometres(field.points, radius),
+        "suggested_radius_text": distance_label(field.points, radius),
         "mean_degree": float(degree.mean()),
         "max_degree": int(degree.max()),
         "isolated": int((degree <= 1).sum()),
-        "degrees": np.bincount(np.minimum(degree, 50)).tolist(),  # the last: 50 and more
+        "degrees": np.bincount(np.minimum(degree, MAX_DEGREE)).tolist(),  # last: MAX_DEGREE or more
     }
 
 
-def _number(value: Any) -> float | None:
+def _finite(value: Any) -> float | None:
+    """A number; None for NaN and infinity."""
     return float(value) if np.isfinite(value) else None
 
 
 def findings_table(report: Report) -> Table:
-    """The findings for people, the worst first."""
+    """The findings as a table for the terminal, the most severe first."""
     from rich.table import Table
     from rich.text import Text
 
     facts = report.facts
-    title = "what the doctor found"
+    title = "Quality report"
     if facts:
         title = (
             f"{facts['frames']} frames at {facts['points']} points, {facts['start']} to "

@@ -1,4 +1,4 @@
-"""The command line, run in a folder of its own."""
+"""The command line, run in a temporary folder."""
 
 from __future__ import annotations
 

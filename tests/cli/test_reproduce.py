@@ -1,4 +1,4 @@
-"""stonet reproduce at the shell: cells are kept, names are checked first, one can be replayed."""
+"""stonet reproduce: cells are stored, names are checked first, a cell can be replayed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers.command_line import answer, on_earth
+from helpers.command_line import alpine_field, json_result
 from helpers.shell import Shell
 from helpers.small import small_field
 
@@ -15,27 +15,27 @@ from stonet.io.write import write
 WORDS = ["reproduce", "comparison", "--budget", "smoke", "--datasets", "a.nc"]
 
 
-def test_cells_are_kept_shown_and_replayed(stonet: Shell) -> None:
-    write(on_earth(), "a.nc")
-    once = answer(stonet, *WORDS, "--models", "linear,stgcn")
+def test_cells_are_stored_shown_and_replayed(stonet: Shell) -> None:
+    write(alpine_field(), "a.nc")
+    once = json_result(stonet, *WORDS, "--models", "linear,stgcn")
     assert (once["computed"], once["cells"], once["failed"]) == (2, 2, [])
     table = {line["model"]: line for line in once["tables"]["comparison"]}
     assert table.keys() == {"linear", "stgcn"} and table["stgcn"]["steps"] == 4
-    told = stonet(*WORDS, "--models", "linear,stgcn,references")
-    assert told.code == 0 and "persistence" in told.out and "3 of 5 cells" in told.err
+    result = stonet(*WORDS, "--models", "linear,stgcn,references")
+    assert result.code == 0 and "persistence" in result.out and "3 of 5 cells" in result.err
     files = sorted(Path("runs/smoke/comparison").rglob("*.json"))
     assert len(files) == 5 and Path("runs/smoke/comparison.png").stat().st_size > 5_000
-    kept = next(file for file in files if file.name.startswith("stgcn-s0-"))
-    known = json.loads(kept.read_text())
-    assert known["cell"]["dataset"] == "a.nc" and known["scores"]["training"]["steps"] == 4
-    assert known["scores"]["mae"] == table["stgcn"]["mae"]
-    again = answer(stonet, "reproduce", "--replay", kept)
+    path = next(file for file in files if file.name.startswith("stgcn-s0-"))
+    stored = json.loads(path.read_text())
+    assert stored["cell"]["dataset"] == "a.nc" and stored["scores"]["training"]["steps"] == 4
+    assert stored["scores"]["mae"] == table["stgcn"]["mae"]
+    again = json_result(stonet, "reproduce", "--replay", path)
     assert again["changed"] == [] and len(again["scores"]) > 4
     assert all(line["recorded"] == line["now"] for line in again["scores"])
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["reproduce", "comparision"], "Did you mean 'comparison'"),
         ([*WORDS[:4], "--datasets", "wav"], "Did you mean 'wave'"),
@@ -49,18 +49,16 @@ def test_cells_are_kept_shown_and_replayed(stonet: Shell) -> None:
     ],
 )
 def test_wrong_names_are_refused_before_any_work(
-    stonet: Shell,
-    words: list[str],
-    told: str,
+    stonet: Shell, words: list[str], message: str
 ) -> None:
-    write(on_earth(), "a.nc")
-    assert told in stonet.refused(*words)
+    write(alpine_field(), "a.nc")
+    assert message in stonet.refused(*words)
     assert not Path("runs").exists() and not Path("results").exists()
 
 
-def test_failed_cells_are_told_at_the_end(stonet: Shell) -> None:
+def test_failed_cells_are_reported_at_the_end(stonet: Shell) -> None:
     write(small_field(frames=12), "a.nc")  # too short for a window
-    told = stonet(*WORDS, "--models", "persistence", "--json")
-    assert told.code == 2 and not list(Path("runs").rglob("*.nc.json"))
-    failed = json.loads(told.out)["failed"]
-    assert "persistence, seed 0" in failed[0]["cell"] and "too short" in failed[0]["error"]
+    result = stonet(*WORDS, "--models", "persistence", "--json")
+    assert result.code == 2 and not list(Path("runs").rglob("*.nc.json"))
+    failed = json.loads(result.out)["failed"]
+    assert "persistence, seed 0" in failed[0]["cell"] and "short" in failed[0]["error"]

@@ -1,4 +1,4 @@
-"""The inductive experiment: its numbers agree with `evaluate` and with interpolation by hand."""
+"""The inductive experiment agrees with `evaluate` and with interpolation computed directly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from helpers.small import small_dataset
 
 from stonet.data.field import Dataset
-from stonet.errors import StonetError
+from stonet.errors import UsageError
+from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import deviation_percent, evaluate
 from stonet.experiments import inductive
 from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell, Result
-from stonet.experiments.places import asked, fitted
-from stonet.training.budget import Budget, train
+from stonet.experiments.inductive import fit_interpolation, forecasts_at
 from stonet.training.task import Task
 
 BUDGET = Budget(epochs=1, steps=2)
@@ -46,9 +46,9 @@ def scores(dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("model", ["stonet", "persistence"])
-def test_errors_by_kind_of_points_are_those_of_an_evaluation(scores, dataset, model: str) -> None:
+def test_errors_by_kind_of_points_agree_with_evaluate(scores, dataset, model: str) -> None:
     trained = train(dataset, cell_of(model).config, BUDGET)
-    records = evaluate(trained.trained, trained.task, models={model: trained.trained.model})
+    records = evaluate(trained.run, trained.task, models={model: trained.run.model})
     for group, points in KINDS.items():
         for metric in ("mae", "rmse", "bias"):
             wanted = find(records, points=points, lead="all", metric=metric)
@@ -57,10 +57,10 @@ def test_errors_by_kind_of_points_are_those_of_an_evaluation(scores, dataset, mo
     assert found == pytest.approx(deviation_percent(records, model))
 
 
-def by_hand(task: Task, guess: np.ndarray) -> list[np.ndarray]:
-    """|error| at the unseen points by test window, where they were observed."""
+def absolute_errors(task: Task, forecasts: np.ndarray) -> list[np.ndarray]:
+    """Absolute errors at the unseen points of each test window, where observed."""
     (part,), time_spec, sizes = task.parts["test"], task.time_spec, []
-    for number, forecast in enumerate(guess):
+    for number, forecast in enumerate(forecasts):
         start = number * time_spec.horizon + time_spec.past
         here = slice(start, start + time_spec.horizon)
         known = part.observed[here, 14:]
@@ -68,52 +68,52 @@ def by_hand(task: Task, guess: np.ndarray) -> list[np.ndarray]:
     return sizes
 
 
-def test_interpolated_forecasts_are_scored_as_by_hand(scores, dataset) -> None:
-    """All targets of the test part at the unseen points, where they were observed."""
+def test_interpolated_forecasts_are_scored_at_all_unseen_targets(scores, dataset) -> None:
     trained = train(dataset, cell_of("stgcn").config, BUDGET)
-    task, methods = trained.task, fitted(trained.task)
+    task, methods = trained.task, fit_interpolation(trained.task)
     nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
     at_nodes = np.concatenate(
-        [a.forecast.numpy() for a in asked(trained, dataset.seen, dataset.seen)]
+        [a.forecast.numpy() for a in forecasts_at(trained, dataset.seen, dataset.seen)]
     )
     for how in ("idw", "kriging"):
-        sizes = by_hand(task, interpolate(at_nodes, nodes, queries, methods[how]))
+        sizes = absolute_errors(task, interpolate(at_nodes, nodes, queries, methods[how]))
         group = scores["stgcn"]["groups"][how]
         assert group["mae"] == pytest.approx(np.concatenate(sizes).mean(), rel=1e-6)
         assert group["by_window"] == pytest.approx([one.mean() for one in sizes], rel=1e-3)
 
 
-def test_ideal_is_kriging_of_what_came_whoever_forecasts(scores, dataset) -> None:
+def test_ideal_is_kriging_of_the_observations(scores, dataset) -> None:
     task = train(dataset, cell_of("persistence").config, BUDGET).task
     (part,), time_spec = task.parts["test"], task.time_spec
     nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
-    known = np.where(part.observed, part.values, np.nan)[time_spec.past :, :14].astype(np.float64)
-    count = len(known) // time_spec.horizon  # windows, whose targets follow each other
-    came = known[: count * time_spec.horizon].reshape(count, time_spec.horizon, 14, 1)
-    sizes = by_hand(task, interpolate(came, nodes, queries, fitted(task)["kriging"]))
+    values = np.where(part.observed, part.values, np.nan)[time_spec.past :, :14].astype(np.float64)
+    count = len(values) // time_spec.horizon  # windows, whose targets follow each other
+    observed = values[: count * time_spec.horizon].reshape(count, time_spec.horizon, 14, 1)
+    methods = fit_interpolation(task)["kriging"]
+    sizes = absolute_errors(task, interpolate(observed, nodes, queries, methods))
     wanted = np.concatenate(sizes).mean()
     assert scores["stonet"]["groups"]["ideal"]["mae"] == pytest.approx(wanted, rel=1e-6)
-    assert "ideal" not in scores["stgcn"]["groups"]  # where it would be the same
+    assert "ideal" not in scores["stgcn"]["groups"]  # would be the same
 
 
-def test_a_rival_that_knows_only_its_points_is_interpolated_and_nothing_else(scores) -> None:
+def test_a_baseline_bound_to_its_points_is_only_interpolated(scores) -> None:
     assert set(scores["stgcn"]["groups"]) == {"seen", "idw", "kriging"}
     assert scores["stgcn"]["deviation"] is None
 
 
-def test_the_settings_of_the_interpolation_come_from_training_alone(dataset) -> None:
-    """Other values at unseen points, or after the training part, change nothing."""
+def test_interpolation_is_fitted_to_seen_points_of_the_training_part_only(dataset) -> None:
     task = train(dataset, cell_of("persistence").config, BUDGET).task
     field = dataset.episodes[0]
     values = field.values.copy()
     values[:, 14:] *= 3
     values[len(task.parts["train"][0].times) :] -= 7
     other = replace(dataset, episodes=(replace(field, values=values),))
-    assert fitted(train(other, cell_of("persistence").config, BUDGET).task) == fitted(task)
+    refitted = train(other, cell_of("persistence").config, BUDGET).task
+    assert fit_interpolation(refitted) == fit_interpolation(task)
 
 
-def test_the_whole_ratio_is_the_whole_group(dataset) -> None:
-    """With as many unseen points as seen ones, the last step of the sweep asks all of them."""
+def test_the_ratio_one_includes_all_unseen_points(dataset) -> None:
+    """With as many unseen points as seen ones."""
     half = replace(dataset, unseen=tuple(range(10, 20)))
     cell = cell_of("persistence", ratios=True)
     found = inductive.measure(cell, half, cell.config, BUDGET)
@@ -123,25 +123,25 @@ def test_the_whole_ratio_is_the_whole_group(dataset) -> None:
         assert lines[1.0][group]["mae"] == found["groups"][group]["mae"]
 
 
-def test_where_no_points_are_held_out_there_is_nothing_to_measure() -> None:
+def test_data_without_unseen_points_are_refused() -> None:
     cell = cell_of("persistence")
-    found = inductive.measure(cell, small_dataset(), cell.config, BUDGET)
-    assert "holds no points out" in found["skipped"]
+    with pytest.raises(UsageError, match="holds no points out"):
+        inductive.measure(cell, small_dataset(), cell.config, BUDGET)
 
 
-def test_cells_ask_every_model_at_one_share_and_ours_at_all() -> None:
-    effort = experiment_budget("small")
-    cells = inductive.cells(["wave"], (), 2, effort)
-    asked = {(c.label, c.config.data.unseen, c.seed) for c in cells}
-    assert {(m, 0.2, s) for m in ("stonet", "astgcn") for s in (0, 1)} <= asked
-    assert {u for label, u, _ in asked if label.startswith("stonet")} == {0.1, 0.2, 0.3, 0.5}
-    assert ("persistence", 0.2, 1) not in asked  # the same with any seed
+def test_all_models_have_cells_at_one_share_and_stonet_at_all_shares() -> None:
+    budget = experiment_budget("small")
+    cells = inductive.cells(["wave"], (), 2, budget)
+    measured = {(c.label, c.config.data.unseen, c.seed) for c in cells}
+    assert {(m, 0.2, s) for m in ("stonet", "astgcn") for s in (0, 1)} <= measured
+    assert {u for label, u, _ in measured if label.startswith("stonet")} == {0.1, 0.2, 0.3, 0.5}
+    assert ("persistence", 0.2, 1) not in measured  # does not depend on the seed
     assert len({c.name for c in cells}) == len({(c.label, c.seed) for c in cells}) == len(cells)
     assert [c.label for c in cells if c.options["ratios"]] == ["stonet 50% unseen"]
     full = inductive.cells(["wave"], ("stonet",), 1, experiment_budget("full"))
     assert [(c.inductive, c.config.data.unseen) for c in full] == [(True, None)]
-    with pytest.raises(StonetError, match="stgnc"):
-        inductive.cells(["wave"], ("stgnc",), 1, effort)
+    with pytest.raises(UsageError, match="stgnc"):
+        inductive.cells(["wave"], ("stgnc",), 1, budget)
 
 
 def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Result:
@@ -149,11 +149,11 @@ def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Res
     cell = experiment_budget("smoke").cell(
         "inductive", "small", label, seed, extra={"share": share, "ratios": False}
     )
-    told = {
+    scored = {
         name: {"mae": mae, "rmse": 2 * mae, "by_window": [mae + (w % 3 - 1) / 8 for w in range(66)]}
         for name, mae in groups.items()
     }
-    scores = {"groups": told, "points": {"seen": 80, "unseen": 20}}
+    scores = {"groups": scored, "points": {"seen": 80, "unseen": 20}}
     empty: dict[str, Any] = dict(
         key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
     )
@@ -171,21 +171,25 @@ def results() -> list[Result]:
     ]
 
 
-def test_the_table_compares_with_the_best_alternative_at_the_same_share() -> None:
+def test_the_table_compares_with_the_best_interpolated_forecast_at_the_same_share() -> None:
     lines = {(line["model"], line["share"]): line for line in inductive.table(results())}
     ours = lines["stonet", 0.2]
     assert ours["seeds"] == 2 and ours["seen_std"] == pytest.approx(0.1)
-    assert ours["deviation"] == pytest.approx(2.0) and ours["deviation_floor"] == pytest.approx(10)
+    assert ours["deviation"] == pytest.approx(2.0) and ours[
+        "persistence_deviation"
+    ] == pytest.approx(10)
     assert ours["alternative"] == "stgcn, kriging"
     assert ours["gain"] == pytest.approx(100 * (1 - 1.5 / 1.6))
     assert ours["high"] == pytest.approx(-0.1) and ours["p"] < 0.01
-    assert lines["stonet", 0.5]["alternative"] == "stonet, kriging"  # nobody else was asked there
-    assert lines["stonet", 0.5]["deviation_floor"] is None
+    assert (
+        lines["stonet", 0.5]["alternative"] == "stonet, kriging"
+    )  # no other model was measured there
+    assert lines["stonet", 0.5]["persistence_deviation"] is None
     assert lines["stgcn", 0.2]["deviation"] is None and "gain" not in lines["stgcn", 0.2]
     assert lines["stgcn", 0.2]["kriging_rmse"] == pytest.approx(3.2)
 
 
-def test_the_figure_is_drawn_of_what_there_is(tmp_path: Path) -> None:
+def test_the_figure_shows_incomplete_results(tmp_path: Path) -> None:
     inductive.figure(results(), tmp_path / "all.png")
     inductive.figure(results()[3:], tmp_path / "without-ours.png")
     inductive.figure([], tmp_path / "none.png")

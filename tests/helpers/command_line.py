@@ -1,4 +1,4 @@
-"""Station files for tests of the command line."""
+"""Station data and JSON results for tests of the command line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 
 
-def on_earth(frames: int = 120, seed: int = 0) -> Field:
-    """`small_field`, somewhere in the Alps."""
+def alpine_field(frames: int = 120, seed: int = 0) -> Field:
+    """`small_field` with positions in the Alps."""
     field = small_field(frames, seed=seed)
-    places = Points(field.points.coordinates * [2, 5] + [46, 6], "sphere", field.points.names)
-    return Field(field.values, field.times, places, ("t2m",), field.mask, ("degC",))
+    points = Points(field.points.coordinates * [2, 5] + [46, 6], "sphere", field.points.names)
+    return Field(field.values, field.times, points, ("t2m",), field.mask, ("degC",))
 
 
-def answer(stonet: Shell, *words: str | Path) -> dict:
-    told = stonet(*words, "--json")
-    assert told.code == 0, told.err
-    return json.loads(told.out)
+def json_result(stonet: Shell, *words: str | Path) -> dict:
+    """The JSON object that a successful command prints."""
+    result = stonet(*words, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)

@@ -1,4 +1,6 @@
-"""What a matplotlib figure shows."""
+"""Fields to draw, and the parts of a matplotlib figure."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
@@ -9,15 +11,12 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 
 SECOND = 1_000_000_000
-
-
 HOUR = 3_600 * SECOND
-
-
 START = 438_288 * HOUR  # 2020-01-01
 
 
-def draw_points(count=40, kind="plane", seed=0):
+def random_points(count=40, kind="plane", seed=0):
+    """Points on the unit square or on the sphere."""
     random = np.random.default_rng(seed)
     if kind == "plane":
         return Points(random.random((count, 2)))
@@ -25,8 +24,8 @@ def draw_points(count=40, kind="plane", seed=0):
     return Points(np.stack([lat, random.uniform(0, 360, count)], axis=1), "sphere")
 
 
-def pair(points, frames=12, step=HOUR, calendar=True, mask=None):
-    """A smooth truth and a forecast of it that is off by noise."""
+def truth_and_forecast(points, frames=12, step=HOUR, calendar=True, mask=None):
+    """A smooth field, and the same with noise."""
     random = np.random.default_rng(1)
     lead = np.arange(1, frames + 1)
     across = points.embedded @ np.arange(1.0, points.embedded.shape[1] + 1)
@@ -39,15 +38,16 @@ def pair(points, frames=12, step=HOUR, calendar=True, mask=None):
 
 
 def panels(figure):
-    """(row, column) of axes; the colour bars come last in the figure."""
+    """Axes by (row, column); the colour bars come last in the figure."""
     return np.array(figure.axes[:-2], dtype=object).reshape(3, -1)
 
 
 def mesh(axes):
+    """The triangles of a map."""
     (found,) = [artist for artist in axes.collections if isinstance(artist, TriMesh)]
     return found
 
 
 def corners(axes):
-    """Where the map's triangles have their corners: (corner, 2)."""
+    """Positions of the corners of a map's triangles: (corner, 2)."""
     return np.concatenate([path.vertices for path in mesh(axes).get_paths()])

@@ -1,4 +1,4 @@
-"""Commands run as a user would."""
+"""Runs `stonet` commands as a user would."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from stonet.cli import main
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
+    """Exit code and output of a command."""
+
     code: int
     out: str
     err: str
 
 
 class Shell:
-    """Calls `stonet ...` in this process, in a folder of its own."""
+    """Calls `stonet ...` in this process, in the current folder."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self.capsys, self.patch = capsys, patch
 
-    def __call__(self, *words: str | Path) -> Answer:
+    def __call__(self, *words: str | Path) -> CommandResult:
         self.patch.setattr(sys, "argv", ["stonet", *map(str, words)])
         self.capsys.readouterr()
         code = 0
@@ -33,13 +35,13 @@ class Shell:
             main()
         except SystemExit as stop:
             code = int(stop.code or 0)
-        return Answer(code, *self.capsys.readouterr())
+        return CommandResult(code, *self.capsys.readouterr())
 
     def refused(self, *words: str | Path, code: int = 2) -> str:
-        """The message of a command that must fail; machines are told the same."""
-        plain, machine = self(*words), self(*words, "--json")
-        assert plain.code == machine.code == code, plain.err
+        """The message of a command that must fail, the same with --json."""
+        plain, as_json = self(*words), self(*words, "--json")
+        assert plain.code == as_json.code == code, plain.err
         assert plain.out == "" and "Traceback" not in plain.err
-        error = json.loads(machine.out)["error"]
+        error = json.loads(as_json.out)["error"]
         assert error["exit_code"] == code and plain.err.endswith(f"stonet: {error['message']}\n")
         return str(error["message"])
