@@ -17,11 +17,10 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from stonet.data.geometry import Kind, Points, curve_order
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import same_place
+from stonet.graph.neighbours import nearest_nodes, same_place
 from stonet.linear.kriging import evenly
 
 FRAMES = 1024  # at most, evenly spread, that a variogram is fitted to
@@ -253,9 +252,7 @@ def _near(
         raise UsageError(f"The nearest {nearest} nodes were asked for; expected at least 1.")
     if nodes.kind != queries.kind:
         raise DataError(f"Nodes on a {nodes.kind}, queries on a {queries.kind}: give one kind.")
-    count = min(nearest, len(nodes))
-    _, found = cKDTree(nodes.embedded).query(queries.embedded, k=list(range(1, count + 1)))
-    index = np.asarray(found, dtype=np.int64)
+    _, index = nearest_nodes(queries, nodes, nearest)
     return nodes.geometry.distance(queries.embedded[:, None], nodes.embedded[index]), index
 
 

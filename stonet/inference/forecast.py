@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
-from scipy.spatial import cKDTree
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline
@@ -17,7 +16,7 @@ from stonet.data.durations import parse_duration
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import SLACK, own_nodes
+from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.session import QUERIES, ChunkSize, Session, cut
 from stonet.io.moments import parse_date
 from stonet.io.zarr_writer import filled
@@ -157,8 +156,8 @@ def support(
         nothing = np.full(len(queries), np.nan), np.full(len(queries), 2.0)
         return dict(zip(("nearest_observation", "support"), nothing, strict=True))
     nodes = window.points.take(there)
-    nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
-    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
+    closest = nearest_nodes(queries, nodes)[1][:, 0]
+    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[closest])
     within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
     observed = own_nodes(queries, nodes) < len(nodes)
     unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.data.geometry import Points
-from stonet.graph.neighbours import same_place
+from stonet.graph.neighbours import nearest_nodes, same_place
 
 KRIGED = 16  # nearest nodes that are used
 RANGES = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # in mean spacings
@@ -45,21 +44,16 @@ def look_around(
     return torch.from_numpy(offset), torch.from_numpy(~itself)
 
 
-def nearest_nodes(queries: Points, nodes: Points, count: int) -> Int64[np.ndarray, "query near"]:
-    """The nearest first."""
-    near = min(count, len(nodes))
-    _, index = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    return index.reshape(len(queries), near)
-
-
 def mean_spacing(nodes: Points) -> float:
     """The mean distance to the nearest other point: the scale of the fits."""
     if len(nodes) < 2:
         return 1.0
-    places = nodes.embedded
-    distance, _ = cKDTree(places).query(places, k=[2])  # the first is itself
-    if not np.all(distance) and len(places := np.unique(places, axis=0)) > 1:  # some share a place
-        distance, _ = cKDTree(places).query(places, k=[2])
+    distance = nearest_nodes(nodes, nodes, 2)[0][:, 1]  # the first is the point itself
+    if not np.all(distance):  # some points coincide
+        _, first = np.unique(nodes.embedded, axis=0, return_index=True)
+        if len(first) > 1:
+            distinct = nodes.take(first)
+            distance = nearest_nodes(distinct, distinct, 2)[0][:, 1]
     return max(float(np.mean(distance)), 1e-9)
 
 
@@ -106,7 +100,7 @@ def fit_covariance(
         values, known = (part[times].transpose(1, 2).flatten(0, 1) for part in (values, known))
         values, times = values[..., None], evenly(len(values), len(values))
     asked = nodes.take(chosen)
-    index = nearest_nodes(asked, nodes, KRIGED + 1)  # and itself
+    _, index = nearest_nodes(asked, nodes, KRIGED + 1)  # and itself
     offset, usable = look_around(asked, nodes, found.spacing, index)
     usable = usable[None] if known is None else usable & known[:, index]
     near, here = values[times][:, index], values[times][:, chosen]

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
 from stonet.data.geometry import Points
-from stonet.graph.neighbours import own_nodes
-from stonet.linear.kriging import Covariance, krige, look_around, nearest_nodes
+from stonet.graph.neighbours import nearest_nodes, own_nodes
+from stonet.linear.kriging import Covariance, krige, look_around
 from stonet.system.devices import in_float32
 
 NEAREST = 32  # neighbours that a fit sees
@@ -180,7 +180,7 @@ def make_stencil(
 
 def nearest_others(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
     """The nodes that a query's fits see, and its own."""
-    return nearest_nodes(queries, nodes, NEAREST + 1)
+    return nearest_nodes(queries, nodes, NEAREST + 1)[1]
 
 
 def fit_weights(

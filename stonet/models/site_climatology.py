@@ -12,7 +12,6 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64
-from scipy.spatial import cKDTree
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -20,14 +19,13 @@ from stonet.data.durations import DAY
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
-from stonet.graph.neighbours import own_nodes
+from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.kriging import (
     KRIGED,
     Covariance,
     fit_covariance,
     krige,
     look_around,
-    nearest_nodes,
 )
 
 FRAMES, MOST = 4096, 2**26  # that climatology are made of; values of theirs
@@ -64,8 +62,8 @@ class SiteClimatology(nn.Module):
     def fit(self, windows: Windows) -> None:
         """From some of the frames that training may see; what does not vary tells nothing."""
         statistics, seen = _statistics(windows, self.time_spec, len(self.nodes))
-        _, place = cKDTree(self.nodes.embedded).query(self.nodes.embedded)
-        one = torch.from_numpy(place)  # of those at a place, whose portrait is their mean
+        _, place = nearest_nodes(self.nodes, self.nodes)
+        one = torch.from_numpy(place[:, 0])  # of those at a place, whose portrait is their mean
         seen = seen.double().repeat(1, self.kinds)
         total, count = (
             torch.zeros_like(seen).index_add(0, one, part)[one]
@@ -99,7 +97,7 @@ class SiteClimatology(nn.Module):
         covariance, parts = Covariance(*self.covariance.tolist()), []
         for start in range(0, len(points), ASKED):
             some = points.take(np.arange(start, min(start + ASKED, len(points))))
-            index = nearest_nodes(some, self.nodes, KRIGED + 1)  # and itself
+            index = nearest_nodes(some, self.nodes, KRIGED + 1)[1]  # and itself
             offset, usable = look_around(some, self.nodes, covariance.spacing, index)
             near, own = (part[torch.from_numpy(index)] for part in (self.known, self.own))
             guess = near.new_zeros(len(some), self.kinds, self.channels)

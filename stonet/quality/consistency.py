@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.spatial import cKDTree
 
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
+from stonet.graph.neighbours import nearest_nodes
 from stonet.quality.checks import Exam, Finding, plural, verb
 
 KINDS = {  # what a channel measures, by its name
@@ -140,7 +140,7 @@ def buddy_check(exam: Exam) -> Iterator[Finding]:
     points = exam.field.points
     if len(points) <= NEIGHBOURS:
         return
-    near = np.asarray(cKDTree(points.embedded).query(points.embedded, NEIGHBOURS + 1)[1])
+    _, near = nearest_nodes(points, points, NEIGHBOURS + 1)
     for c in range(len(exam.field.channels)):
         own = exam.sample.point_median[:, c]
         known = np.isfinite(own)
@@ -260,7 +260,7 @@ def _lonely(points: Points) -> Bool[np.ndarray, " node"]:
 
 def spacing(points: Points) -> tuple[Float64[np.ndarray, " node"], float]:
     """From each point to the next one elsewhere, straight through the embedding; and usually."""
-    apart = np.asarray(cKDTree(points.embedded).query(points.embedded, 2)[0])[:, 1]
+    apart = nearest_nodes(points, points, 2)[0][:, 1]
     return apart, float(np.median(apart[apart > 0])) if (apart > 0).any() else 0.0
 
 
@@ -269,7 +269,7 @@ def _misplaced(exam: Exam, nodes: Int64[np.ndarray, " node"]) -> Iterator[Findin
     points = exam.field.points.take(nodes)
     if len(points) < 5 or len(points) > MANY:  # nobody writes so many positions by hand
         return
-    tree, (apart, usual) = cKDTree(points.embedded), spacing(points)
+    apart, usual = spacing(points)
     far = np.flatnonzero(apart > FAR * usual)
     lat, lon = points.coordinates.T
     slips = {
@@ -279,19 +279,19 @@ def _misplaced(exam: Exam, nodes: Int64[np.ndarray, " node"]) -> Iterator[Findin
     }
     for node in far:
         for slip, coordinates in slips.items():
-            if _joins(coordinates[node], tree, float(apart[node]), usual):
+            if _joins(coordinates[node], points, float(apart[node]), usual):
                 where = f"{exam.name(int(nodes[node]))} at {lat[node]:g}, {lon[node]:g}"
                 text = f"{exam.name(int(nodes[node]))} lies far from all others: {slip}?"
                 yield Finding("warning", text, where, "Correct the position.")
                 break
 
 
-def _joins(place: Float64[np.ndarray, " 2"], tree: cKDTree, apart: float, usual: float) -> bool:
+def _joins(place: Float64[np.ndarray, " 2"], others: Points, apart: float, usual: float) -> bool:
     """Whether a place is as near to the others as they are to one another."""
     if abs(place[0]) > 90:
         return False
     moved = Points(place[None], "sphere")
-    return float(np.asarray(tree.query(moved.embedded)[0])[0]) < min(3 * usual, 0.2 * apart)
+    return float(nearest_nodes(moved, others)[0][0, 0]) < min(3 * usual, 0.2 * apart)
 
 
 def kilometres(points: Points, distance: float) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
-from scipy.spatial import cKDTree
 
 from stonet.config import Config, GraphConfig, ReadConfig
 from stonet.data.field import Dataset, Field
@@ -22,7 +21,7 @@ from stonet.data.scaling import Scaler
 from stonet.data.time_spec import resolve_time_spec
 from stonet.data.windows import PARTS, cut, split
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import SLACK, radius_for_degree
+from stonet.graph.neighbours import count_within, radius_for_degree
 from stonet.io.read import read_with
 from stonet.quality.checks import (
     LEVELS,
@@ -115,9 +114,7 @@ def _neighbourhood(points: Points) -> tuple[Int64[np.ndarray, " node"], float]:
         chosen = np.random.default_rng(0).choice(len(points), ASKED, replace=False)
         asked = points.take(np.sort(chosen))
     radius = radius_for_degree(asked, points, GraphConfig().decoder_degree)
-    reach = points.geometry.chord(radius) * (1 + SLACK)
-    tree = cKDTree(points.embedded)
-    return np.asarray(tree.query_ball_point(points.embedded, reach, return_length=True)), radius
+    return count_within(points, radius), radius
 
 
 def _graph(exam: Exam, degree: Int64[np.ndarray, " node"], radius: float) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 from stonet.config import Config
@@ -25,7 +24,7 @@ from stonet.data.resampling import between_leads, on_regular_lags
 from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
 from stonet.errors import UsageError
-from stonet.graph.neighbours import own_nodes
+from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.fit import fit_linear
 from stonet.linear.local_polynomials import Stencil, make_stencil
 from stonet.linear.regression import LinearForecast, Regressors
@@ -116,9 +115,7 @@ class GridForecaster(Forecaster):
         return Graph(self.operators(nodes), Operator.of(mean, *self._where))
 
     def links(self, nodes: Points, queries: Points) -> Links:
-        near = min(NEAR, len(nodes))
-        found = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-        distance, index = (np.reshape(a, (len(queries), near)) for a in found)
+        distance, index = nearest_nodes(queries, nodes, NEAR)
         weight = 1.0 / np.maximum(distance, 1e-9) ** 2
         stencil = None
         if self.base is not None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.config import Config
@@ -19,7 +18,7 @@ from stonet.data.batch import Batch, Values
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows
-from stonet.graph.neighbours import own_nodes
+from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.models.forecaster import Forecaster, Graphs
 
 NEAR = 4  # training points whose means are averaged at a place that is none of them
@@ -140,11 +139,9 @@ def _nearest(
     nodes: Points, queries: Points, most: int
 ) -> tuple[Int64[np.ndarray, "query near"], Float64[np.ndarray, "query near"]]:
     """The nearest nodes and weights that sum to 1; a query that is a node has that one alone."""
-    near = min(most, len(nodes))
-    found = cKDTree(nodes.embedded).query(queries.embedded, k=near)
-    distance, index = (np.asarray(a).reshape(len(queries), near) for a in found)
+    distance, index = nearest_nodes(queries, nodes, most)
     weight = 1.0 / np.maximum(distance, 1e-9) ** 2
     own = own_nodes(queries, nodes)
     itself = own < len(nodes)
-    index[itself, 0], weight[itself] = own[itself], np.arange(near) == 0
+    index[itself, 0], weight[itself] = own[itself], np.arange(index.shape[1]) == 0
     return index, weight / weight.sum(1, keepdims=True)

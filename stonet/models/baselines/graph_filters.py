@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import eigsh
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from stonet.data.geometry import Points
+from stonet.graph.neighbours import nearest_nodes
 from stonet.system.devices import in_float32
 
 Matrix = csr_array  # (target, source), float64
@@ -22,9 +22,8 @@ Matrix = csr_array  # (target, source), float64
 
 def nearest(points: Points, count: int) -> Int64[np.ndarray, "node near"]:
     """The `count` nearest points of each, itself first; all of them where there are fewer."""
-    count = min(count, len(points))
-    _, index = cKDTree(points.embedded).query(points.embedded, k=count)
-    index, itself = index.reshape(len(points), count), np.arange(len(points))[:, None]
+    _, index = nearest_nodes(points, points, count)
+    itself = np.arange(len(points))[:, None]
     # a point that shares its place with others may come later among them, or not at all
     index = np.take_along_axis(index, np.argsort(index != itself, axis=1, kind="stable"), axis=1)
     index[:, 0] = itself[:, 0]
