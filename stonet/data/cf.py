@@ -65,7 +65,7 @@ def to_xarray(field: Field) -> xr.Dataset:
     import xarray as xr
 
     dataset, channels = outline(field)
-    values = np.where(field.observed, field.values, np.float32("nan"))
+    values = field.values
     missing = {"_FillValue": np.float32("nan")}
     variables: dict[Any, Any] = {
         name: (("time", "station"), values[:, :, i], about, missing)
@@ -145,8 +145,7 @@ def to_netcdf(field: Field, path: str | Path) -> None:
     with netcdf_in_pieces(Path(path), *outline(field), chunks=(rows, CHUNK)) as write:
         for start in range(0, times, several):
             part = slice(start, start + several)
-            known = np.where(field.observed[part], field.values[part], np.float32("nan"))
-            write((start, 0), known)
+            write((start, 0), field.values[part])
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Field:
         times = _checked_times(np.asarray(self.times), len(values), self.calendar)
         mask = ~np.isnan(values) & _checked_mask(self.mask, values.shape)
         with np.errstate(over="ignore"):  # too large for float32: infinite, and refused as such
-            values = np.where(mask, values, 0).astype(np.float32)
+            values = np.where(mask, values.astype(np.float32), np.float32("nan"))
         _check_finite(values, times, self.points, channels, self.calendar)
         for array in (values, mask, times):
             array.setflags(write=False)
@@ -69,9 +69,9 @@ class Field:
 
     @classmethod
     def trusted(cls, **parts: Any) -> Field:
-        """From parts that are checked and final already: shared, not copied; 0 where missing.
+        """Make a field of checked parts without copying them: arrays may be files on disk.
 
-        They may be files on disk, larger than memory.
+        Values must be NaN exactly where the mask is False.
         """
         made = object.__new__(cls)
         for key, value in parts.items():
@@ -85,6 +85,10 @@ class Field:
         """The mask, never None: True where a value was observed."""
         assert self.mask is not None  # set at birth
         return self.mask
+
+    def _filled(self, frames: slice = slice(None)) -> Float32[np.ndarray, "time node channel"]:
+        """The values of these frames with 0 where they are missing; no more is held in memory."""
+        return np.where(self.observed[frames], self.values[frames], np.float32(0))
 
     @property
     def quantity(self) -> tuple[tuple[str, str], ...]:
@@ -268,7 +272,7 @@ def _check_finite(
     channels: tuple[str, ...],
     calendar: bool,
 ) -> None:
-    infinite = ~np.isfinite(values)
+    infinite = np.isinf(values)
     if infinite.any():
         frame, node, channel = (int(i[0]) for i in np.nonzero(infinite))
         raise DataError(

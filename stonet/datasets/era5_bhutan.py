@@ -100,7 +100,7 @@ def _with(field: Field, names: Sequence[str]) -> Field:
         mask[..., number] = field.observed[..., parts].all(-1)
         if name == "r2m":
             humid = relative_humidity(field.values[..., parts[0]], field.values[..., parts[1]])
-            values[..., number] = np.where(mask[..., number], humid, 0)
+            values[..., number] = np.where(mask[..., number], humid, np.nan)
             units.append("%")
         else:
             values[..., number] = field.values[..., parts[0]]

@@ -99,6 +99,6 @@ def data_sha256(dataset: Dataset) -> str:
         digest.update(field.times.tobytes())
         for start in range(0, len(field.times), CHUNK):
             part = slice(start, start + CHUNK)
-            digest.update(field.values[part].tobytes())
+            digest.update(field._filled(part).tobytes())
             digest.update(np.packbits(field.observed[part]).tobytes())
     return digest.hexdigest()

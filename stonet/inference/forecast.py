@@ -121,7 +121,7 @@ def as_field(
         sites=support(window, queries, run.config.graph.decoder_radius),
     )
     if values is None:
-        nothing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
+        nothing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
         return Field.trusted(values=nothing[0], mask=nothing[1], notes=(), **known)
     return Field(values=values, **known)
 
@@ -224,7 +224,10 @@ def latest_window(run: TrainedModel, field: Field, ask: Int64[np.ndarray, " futu
     lacking = time_spec.past - len(part.times)
     earlier = part.times[0] - time_spec.step * np.arange(lacking, 0, -1)
     values = np.concatenate(
-        [np.zeros((lacking, *part.values.shape[1:]), np.float32), run.scaler.normalise(part.values)]
+        [
+            np.zeros((lacking, *part.values.shape[1:]), np.float32),
+            run.scaler.normalise(part._filled()),
+        ]
     )
     observed = np.concatenate([np.zeros((lacking, *part.values.shape[1:]), bool), part.observed])
     return make_batch(

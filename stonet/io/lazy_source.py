@@ -147,7 +147,7 @@ def of_field(field: Field) -> LazySource:
         points=field.points,
         channels=field.channels,
         units=field.units,
-        frames=lambda a, b: np.where(field.observed[a:b], field.values[a:b], np.float32("nan")),
+        frames=lambda a, b: field.values[a:b],
         calendar=field.calendar,
         reference_time=field.reference_time,
         sites=field.sites,

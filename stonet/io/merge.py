@@ -42,6 +42,7 @@ def assemble(contents: Sequence[LazySource], config: ReadConfig) -> Field:
     accumulator.total = sum(len(part.times) for part in parts)
     for part in parts:
         accumulator.add(part)
+    accumulator.mark_missing()
     notes = [*(note for part in parts for note in part.notes), *notes, *accumulator.notes()]
     attrs = {k: v for part in reversed(parts) for k, v in part.attrs.items()}
     sites: dict[str, np.ndarray] = {}

@@ -82,10 +82,9 @@ def table(
         issued = np.full(len(times), field.reference_time, dtype=np.int64)
         add("forecast_reference_time", clock, np.repeat(_dates(issued, field, text), count))
         add("forecast_period", clock, np.repeat(_spans(times - issued, field, text), count))
-    values, observed = field.values[start:stop], field.observed[start:stop]
+    values = field.values[start:stop]
     for number, (name, unit) in enumerate(field.quantity):
-        known = np.where(observed[..., number], values[..., number], np.float32("nan"))
-        add(name, unit, known.ravel())
+        add(name, unit, values[..., number].ravel())
     units = {"altitude": "m", "nearest_observation": "km" * (field.points.kind == "sphere")}
     for name, row in field.sites.items():
         add(name, units.get(name, ""), np.tile(_words(name, row), len(times)))

@@ -193,8 +193,7 @@ def _check_alike(truth: Field, forecast: Field, leads: Sequence[int]) -> None:
 
 def _known(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
     """One channel, NaN where it was not observed."""
-    values = field.values[:, :, channel].astype(np.float64)
-    return np.where(field.observed[:, :, channel], values, np.nan)
+    return field.values[:, :, channel].astype(np.float64)
 
 
 def _robust(values: Float64[np.ndarray, "lead node"]) -> Normalize:

@@ -49,7 +49,7 @@ class Sample:
         frames = np.arange(len(source.times))
         if len(frames) > most:
             frames = np.sort(np.random.default_rng(0).choice(frames, most, replace=False))
-        values = np.where(source.observed[frames], source.values[frames], np.float32("nan"))
+        values = np.asarray(source.values[frames])
         usual = values.copy()
         for number in SENTINELS:
             usual[usual == np.float32(number)] = np.nan

@@ -48,7 +48,7 @@ def assert_same(one: Field, other: Field) -> None:
     for name in ("values", "mask", "times"):
         ours, theirs = getattr(one, name), getattr(other, name)
         assert ours.dtype == theirs.dtype
-        assert np.array_equal(ours, theirs), name
+        np.testing.assert_array_equal(ours, theirs, name)
     assert one.points == other.points
     for name in ("channels", "units", "calendar", "reference_time", "attrs"):
         assert getattr(one, name) == getattr(other, name)
@@ -138,7 +138,15 @@ def test_missing_has_one_form():
     hidden = Field(np.where(mask, values, np.float32("inf")), times, points, ("u", "v"), mask)
     assert_same(by_mask, by_nan)
     assert_same(by_mask, hidden)
-    assert (by_mask.values[~mask] == 0).all()
+    assert np.isnan(by_mask.values[~mask]).all()
+
+
+def test_a_mean_over_a_gap_is_nan_and_not_halved():
+    field = Field(np.array([np.nan, 10.0])[:, None, None], np.arange(2), Points(np.zeros((1, 2))))
+    assert np.isnan(field.values.mean())
+    assert np.nanmean(field.values) == 10
+    assert field._filled().ravel().tolist() == [0, 10]
+    assert field._filled(slice(0, 1)).ravel().tolist() == [0]
 
 
 def test_a_field_never_changes():
@@ -158,7 +166,7 @@ def test_parts_make_the_whole():
     field, order = make(nodes=5), np.array([4, 1, 0, 3, 2])
     assert_same(field.take(order[:2]).joined(field.take(order[2:])), field.take(order))
     parts = [field.between(0, 2), field.between(2, 6)]
-    assert np.array_equal(np.concatenate([p.values for p in parts]), field.values)
+    assert np.array_equal(np.concatenate([p.values for p in parts]), field.values, equal_nan=True)
     assert np.array_equal(np.concatenate([p.times for p in parts]), field.times)
 
 

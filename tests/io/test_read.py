@@ -47,7 +47,7 @@ def halves(tmp_path):
 )
 def test_parts_of_one_field_are_joined(halves, source):
     found, expected = read(source(halves)), field()
-    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.values, expected.values, equal_nan=True)
     assert np.array_equal(found.observed, expected.observed)
     assert np.array_equal(found.times, expected.times)
     assert found.points == expected.points

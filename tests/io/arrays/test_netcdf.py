@@ -61,7 +61,7 @@ def test_wfde5_gives_its_land(tmp_path):
     land = ~np.isnan(dataset.Tair.values[0])
     assert len(found.points) == land.sum()
     assert found.observed.all()
-    assert np.array_equal(found.values[..., 0], dataset.Tair.values[:, land])
+    assert np.array_equal(found.values[..., 0], dataset.Tair.values[:, land], equal_nan=True)
     assert found.quantity == (("Tair", "K"),)
     assert found.times[0] == np.datetime64("1979-01-01", "ns").astype(int)
     assert found.step == 3600 * 10**9
@@ -93,7 +93,7 @@ def test_classic_and_new_files_say_the_same(tmp_path, engine, version):
     dataset.Tair.encoding = {"_FillValue": np.float32(1e20)}
     dataset.to_netcdf(tmp_path / "data.nc", engine=engine, format=version)
     found, expected = read(tmp_path / "data.nc"), read(wfde5())
-    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.values, expected.values, equal_nan=True)
     assert np.array_equal(found.times, expected.times)
     assert found.points == expected.points
 
@@ -112,7 +112,7 @@ def test_our_own_files_come_back(tmp_path, suffix, forecast):
     path = (tmp_path / "own.nc").rename(tmp_path / f"own{suffix}")
     found = read(path)
     for name in ("values", "mask", "times"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert (found.points, found.quantity) == (expected.points, expected.quantity)
     assert found.reference_time == expected.reference_time
 
@@ -189,7 +189,7 @@ def test_files_of_a_folder_are_joined_in_time(tmp_path):
         wfde5(year).to_netcdf(tmp_path / f"Tair_{year}.nc", engine="h5netcdf")
     found = read(tmp_path)
     single = [read(wfde5(year)) for year in (1979, 1980, 1981)]
-    assert np.array_equal(found.values, np.concatenate([f.values for f in single]))
+    assert np.array_equal(found.values, np.concatenate([f.values for f in single]), equal_nan=True)
     assert np.array_equal(found.times, np.concatenate([f.times for f in single]))
 
 

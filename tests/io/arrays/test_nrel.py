@@ -46,7 +46,7 @@ def test_a_part_of_rhode_island_is_a_part_of_it(data):
     june = whole.times.astype("M8[ns]").astype("M8[M]") == np.datetime64("2012-06")
     assert 0 < inside.sum() < 100
     assert len(part.times) == 30 * 48
-    assert np.array_equal(part.values, whole.values[june][:, inside])
+    assert np.array_equal(part.values, whole.values[june][:, inside], equal_nan=True)
     assert part.points == whole.points.take(np.flatnonzero(inside))
 
 

@@ -47,7 +47,7 @@ def test_wide_tables_find_their_places(folder):
     assert any("2 of 4 files are left out" in note for note in found.notes)
     assert any("Positions are from" in note for note in found.notes)
     alone = read(folder / "humidity.csv")
-    assert np.array_equal(alone.values, read(folder, variables="humidity").values)
+    assert np.array_equal(alone.values, read(folder, variables="humidity").values, equal_nan=True)
 
 
 def test_a_single_wide_table_is_called_as_it_is_asked_for(folder):
@@ -56,7 +56,7 @@ def test_a_single_wide_table_is_called_as_it_is_asked_for(folder):
     (folder / "humidity.csv").rename(folder / "newest.csv")
     found = read(folder / "newest.csv", variables="humidity")
     assert (found.channels, found.points) == (expected.channels, expected.points)
-    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.values, expected.values, equal_nan=True)
     assert any("newest.csv' are taken as 'humidity', as asked" in note for note in found.notes)
     assert not any("as asked" in note for note in read(folder / "newest.csv").notes)
     frame = pd.read_csv(folder / "newest.csv")
@@ -121,7 +121,7 @@ def test_nrel_files_tell_their_position(data):
     noon = found.values.reshape(365, 288, 4)[:, 144].mean(0)
     assert (noon > 5).all() and not found.values.reshape(365, 288, 4)[:, 12].any()
     alone = read(folder / "Actual_34.05_-86.05_2006_DPV_36MW_5_Min.csv.gz")
-    assert np.array_equal(alone.values[:, 0], found.values[:, 2])
+    assert np.array_equal(alone.values[:, 0], found.values[:, 2], equal_nan=True)
     with pytest.raises(DataError, match=r"alabama_137_plants.csv' is a table of places"):
         read(folder / "alabama_137_plants.csv")
 
@@ -256,10 +256,10 @@ def test_frames_in_memory(tmp_path):
         frame.assign(time=frame.time.dt.to_period("h")),
         frame.sample(frac=1, random_state=0),
     ):
-        assert np.array_equal(read(same).values, expected.values)
+        assert np.array_equal(read(same).values, expected.values, equal_nan=True)
         assert np.array_equal(read(same).times, expected.times)
     (tmp_path / "places.csv").write_text("name,lat,lon\na,1,3\nb,2,3\n")
     wide = frame.pivot(index="time", columns="station", values="v").rename_axis(columns="v")
     found = read(wide, stations=str(tmp_path / "places.csv"))
-    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.values, expected.values, equal_nan=True)
     assert found.channels == ("v",)

@@ -40,7 +40,7 @@ def written(frame: pd.DataFrame, path, **options):
 
 
 def assert_same(found: Field, expected: Field, names: bool = True):
-    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.values, expected.values, equal_nan=True)
     assert np.array_equal(found.observed, expected.observed)
     assert np.array_equal(found.times, expected.times)
     assert np.array_equal(found.points.coordinates, expected.points.coordinates)
