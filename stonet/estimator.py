@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stonet.config import Config, load_config, make_config
+from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Kind, Points
 from stonet.data.splits import hold_out
@@ -20,7 +21,7 @@ from stonet.evaluation.comparison import check_minutes, in_minutes
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import check_same_kind, evaluate
 from stonet.graph.neighbours import own_nodes
-from stonet.inference.forecast import Times, forecast
+from stonet.inference.forecast import forecast
 from stonet.io.read import read_with
 from stonet.io.sites import parse_sites
 from stonet.models.baselines.persistence import persistence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
-from stonet.errors import DataError, UsageError
+from stonet.errors import UsageError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -260,14 +260,3 @@ def _site(name: str, row: np.ndarray, kind: str) -> tuple[Any, ...]:
     if name == "nearest_observation" and kind == "sphere":
         attrs = attrs | {"units": "km"}
     return "station", row, attrs
-
-
-def nanoseconds(times: np.ndarray) -> np.ndarray:
-    """Dates or durations as int64; NaT and what int64 cannot count in nanoseconds are refused."""
-    exact = times.astype(f"{times.dtype.kind}8[ns]")
-    if (np.isnat(times) | (exact.astype(times.dtype) != times)).any():
-        raise DataError(
-            "Some times are missing (NaT) or outside the years 1678 to 2262 that nanoseconds in "
-            "64 bits can count. Drop or shift them."
-        )
-    return exact.astype(np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ from jaxtyping import Float32, Float64, Int64
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline
-from stonet.data.durations import parse_duration
+from stonet.data.dates import Times, as_list, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.session import QUERIES, ChunkSize, Session, cut
-from stonet.io.moments import parse_date
 from stonet.io.zarr_writer import filled
 from stonet.system import distributed
 from stonet.system.progress import tell
@@ -30,8 +28,6 @@ REACH = 1.25  # how far beyond the trained horizon one may ask
 OLD = 1.5  # inputs older than this many windows say nothing
 FINER = 0.5  # of the trained step: frames that are closer than that are of another kind
 HELD = 16  # bytes for each number of an answer in memory: as it comes, checked, and written
-
-Times = Sequence[str | int | np.datetime64]
 
 
 def forecast(
@@ -245,11 +241,9 @@ def requested_times(
 ) -> Int64[np.ndarray, " future"]:
     """The asked times in nanoseconds, increasing and within reach."""
     time_spec = run.time_spec
-    if isinstance(times, str):
-        times = [times]
     if times is None:
         return issue + time_spec.step * np.arange(1, time_spec.horizon + 1)
-    asked = np.array([one_time(issue, time, calendar) for time in times], dtype=np.int64)
+    asked = np.array([parse_time(time, calendar, issue) for time in as_list(times)], dtype=np.int64)
     last = issue + int(REACH * time_spec.horizon * time_spec.step)
     wrong = asked[(asked <= issue) | (asked > last)]
     if len(wrong) or not len(asked):
@@ -262,23 +256,6 @@ def requested_times(
     if (np.diff(asked) <= 0).any():
         raise UsageError("Asked times must increase; sort them and leave out duplicates.")
     return asked
-
-
-def one_time(issue: int | None, time: str | int | np.datetime64, calendar: bool) -> int:
-    """A date, a number, or a lead after the issue time, in nanoseconds."""
-    if issue is not None and isinstance(time, str) and time.startswith("+"):
-        return issue + parse_duration(time[1:])
-    if isinstance(time, (int, np.integer)):
-        return int(time)
-    if not calendar:
-        raise UsageError(
-            f"'{time}' is no time of a field without a calendar; write a lead such as '+0.004s'."
-        )
-    try:
-        return int(parse_date(str(time)).astype("datetime64[ns]").astype(np.int64))
-    except UsageError as error:
-        hint = "" if issue is None else " Or write a lead such as '+1h30min'."
-        raise UsageError(f"{error}{hint}") from None
 
 
 def _bytes(memory: int | str | None) -> int | None:

@@ -11,18 +11,17 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from stonet.data.dates import Time, Times, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import Points
 from stonet.errors import DataError
 from stonet.inference.forecast import (
-    Times,
     as_field,
     check_kind,
     check_observed,
     check_step,
     latest_frames,
     latest_window,
-    one_time,
     requested_times,
 )
 from stonet.inference.session import ChunkSize, Session, frames_of
@@ -78,7 +77,7 @@ class Stream:
             }
         )
 
-    def observe(self, time: str | int | np.datetime64, values: Any) -> None:
+    def observe(self, time: Time, values: Any) -> None:
         """Take in a frame.
 
         Args:
@@ -88,7 +87,7 @@ class Stream:
                 where missing.
         """
         run = self.run
-        moment = one_time(None, time, run.time_spec.calendar)
+        moment = parse_time(time, run.time_spec.calendar)
         array = _numbers(values)
         if array.ndim == 1 and len(run.channels) == 1:
             array = array[:, None]

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from stonet.config import ReadConfig
+from stonet.data.dates import time_bounds
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.io.moments import moment
 
 SLACK_DEGREES = 2e-5  # around a box; a longitude in float32 is off by up to 1.6e-5
 SLACK = 1e-6  # around one on a plane, of its size
@@ -118,8 +118,8 @@ class LazySource:
         """Only the frames from `start` to `stop`, both included; None where there are none."""
         if start is None and stop is None:
             return self
-        first = None if start is None else moment(start, self.calendar)[0]
-        last = None if stop is None else moment(stop, self.calendar)[1]
+        first = None if start is None else time_bounds(start, self.calendar)[0]
+        last = None if stop is None else time_bounds(stop, self.calendar)[1]
         wanted = np.ones(len(self.times), dtype=bool)
         wanted &= True if first is None else self.times >= first
         wanted &= True if last is None else self.times <= last

@@ -88,7 +88,7 @@ def test_a_time_may_be_a_lead_a_date_or_nanoseconds(run, field) -> None:
         ([], r"0 of 0 asked times"),
         (["+2h", "+1h"], r"Asked times must increase; sort them"),
         (["+1h", "+60min"], r"Asked times must increase; .*duplicates"),
-        (["tomorrow"], r"'tomorrow' is no date; write .* Or write a lead such as '\+1h30min'"),
+        (["tomorrow"], r"'tomorrow' is not a date; write .* Or write a lead such as '\+1h30min'"),
         (["20200918"], r"1 of 1 asked times are out of reach \(first: 2020-09-18T00"),
         (["+soon"], r"'soon' is not a duration"),
     ],
@@ -104,7 +104,7 @@ def test_without_a_calendar_a_date_means_nothing(plain) -> None:
         forecast(run, field, times=["+1s", "+2.5s"]).between(0, 1),
         forecast(run, field).between(0, 1),
     )
-    with pytest.raises(UsageError, match=r"no time of a field without a calendar; write a lead"):
+    with pytest.raises(UsageError, match=r"not a time of a field without a calendar; write a lead"):
         forecast(run, field, times=["2020-01-01"])
     with pytest.raises(UsageError, match=r"answers after 119 s and up to 124 s"):
         forecast(run, field, times=["+6s"])

@@ -124,7 +124,7 @@ def test_frames_that_do_not_fit_are_refused(run: TrainedModel, field: Field) -> 
     for time in ("2026-11-16T04:00", np.datetime64("2026-11-16T03:59")):
         with pytest.raises(DataError, match=r"is not after 2026-11-16T04:00:00Z, the time of the"):
             stream.observe(time, np.zeros((24, 2)))
-    with pytest.raises(UsageError, match=r"'\+1h' is no date"):
+    with pytest.raises(UsageError, match=r"'\+1h' is not a date"):
         stream.observe("+1h", np.zeros((24, 2)))
     with pytest.raises(DataError, match=r"shape \(24,\); expected \(24, 2\): a value for each"):
         stream.observe("2026-11-16T05:00", np.zeros(24))
