@@ -53,6 +53,8 @@ class ReadConfig(Section):
         "refuse", "treatment of several stations at one position"
     )
 
+    _station_table: Any = None  # in memory, in place of the file `stations`
+
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -20,11 +20,6 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
-
-from stonet.system.progress import watched
-
-if TYPE_CHECKING:
-    from stonet.training.trainer import Watcher
 
 screen = Console(stderr=True)  # talk goes to stderr; stdout is for results
 
@@ -44,37 +39,6 @@ def print_json(content: dict[str, Any]) -> None:
     """The one object that machines read."""
     json.dump(content, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")
-
-
-@contextmanager
-def training_bar(quiet: bool) -> Iterator[Watcher]:
-    """A bar that follows training: base and expert, then loss, best validation, time to go."""
-    columns = (
-        TextColumn("training"),
-        BarColumn(bar_width=16),
-        TextColumn("{task.completed}/{task.total} {task.fields[unit]}"),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen, disable=quiet) as progress:
-        bar = progress.add_task("training", total=None, note="", unit="", visible=False)
-
-        def show(done: int, total: int, note: str, unit: str) -> None:
-            progress.update(bar, completed=done, total=total, note=note, unit=unit, visible=True)
-
-        def watch(event: Any) -> None:
-            loss = f"loss {event.loss:.4f}, " if event.step else ""
-            note = f"{loss}best {event.best:.4f}"
-            total = max(event.steps, 1)
-            show(event.step, total, note, "steps")
-
-        def tell(done: int, total: int) -> None:
-            show(done, total, "base and expert", "")
-
-        with watched(tell):
-            yield watch
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from stonet.cli.console import counting_bar, print_json, print_table, say, score_table, training_bar
+from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
 from stonet.config import load_config
 from stonet.data.field import Field
 from stonet.datasets.wave import wave, whole_wave
-from stonet.estimator import fit_run
 from stonet.evaluation.scoring import deviation_percent, evaluate
 from stonet.inference.forecast import forecast
 from stonet.plotting import figures
+from stonet.training.fit import fit_run
+from stonet.training.progress_bar import training_bar
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel, versions

@@ -31,9 +31,9 @@ def evaluate(
     from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
     from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
-    from stonet.estimator import scored_task
     from stonet.evaluation.scoring import deviation_percent
     from stonet.evaluation.scoring import evaluate as score
+    from stonet.evaluation.task import scored_task
     from stonet.training.trained_model import TrainedModel
 
     started = time.monotonic()

@@ -102,11 +102,12 @@ def _asked(
 def _fit(
     data: str, out: Path, asked: Config, resume: bool, minutes: float | None, as_json: bool
 ) -> None:
-    from stonet.cli.console import print_json, say, training_bar
-    from stonet.estimator import check_empty, fit_run
+    from stonet.cli.console import print_json, say
     from stonet.evaluation.comparison import check_minutes, in_minutes
     from stonet.quality.report import COMFORTABLE
     from stonet.system import distributed
+    from stonet.training.fit import check_empty, fit_run
+    from stonet.training.progress_bar import training_bar
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 

@@ -137,7 +137,8 @@ def open_for(run: TrainedModel, data: str | None, settings: list[str], quiet: bo
     Of the run's own data, what training held out stays held out; other data are used whole.
     """
     from stonet.config import load_config, make_config
-    from stonet.estimator import held_out, reading_for
+    from stonet.evaluation.task import held_out
+    from stonet.training.trained_model import reading_for
 
     read = (run.config if data is None else reading_for(run)).read.model_dump()
     given = load_config(settings=settings).model_dump(exclude_unset=True).get("read", {})

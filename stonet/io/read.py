@@ -57,13 +57,22 @@ def read(source: Any, **options: Any) -> Field:
         source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder or a pattern such
             as "era5/*.grib" of them, a pandas or xarray object, or a list of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
-            timezone, stations, ...
+            timezone, stations, ... `stations` may also be a table, Points or a dictionary of
+            names and pairs (lat, lon).
     """
     return read_with(source, read_config(options))
 
 
 def read_config(options: dict[str, Any]) -> ReadConfig:
     """The options, checked; a wrong one is named."""
+    stations = options.get("stations")
+    if isinstance(stations, Path):
+        options = options | {"stations": str(stations)}
+    elif stations is not None and not isinstance(stations, str):
+        options = options | {"stations": "the stations"}
+        config = read_config(options)
+        config._station_table = _module("stations").station_table(stations, config.geometry)
+        return config
     try:
         return ReadConfig(**options)
     except ValidationError as error:
@@ -95,7 +104,8 @@ def check_options(config: ReadConfig) -> None:
     """Refuse what is wrong whatever is read, even where it would have no effect."""
     if config.timezone is not None:
         _module("dates").parse_zone(config.timezone)
-    if config.stations is not None and not Path(config.stations).exists():
+    in_memory = config._station_table is not None
+    if config.stations is not None and not in_memory and not Path(config.stations).exists():
         raise UsageError(f"No file '{config.stations}'. Check the path of the table of stations.")
     if config.every is not None and config.duplicates in ("first", "last"):
         raise UsageError(
@@ -127,6 +137,16 @@ def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
     held_out = {dataset.points.names[i] for i in dataset.unseen}
     unseen = (i for i, name in enumerate(episodes[0].points.names) if name in held_out)
     return replace(dataset, episodes=episodes, unseen=tuple(unseen))
+
+
+def as_dataset(data: Any, config: ReadConfig) -> Dataset:
+    """A data set from anything that `read` takes; a Field is a data set of one episode."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Field):
+        return Dataset((data,))
+    name = str(data) if isinstance(data, (str, Path)) else "data"
+    return Dataset((read_with(data, config),), name)
 
 
 def contents_of(source: Any, config: ReadConfig) -> list[LazySource]:

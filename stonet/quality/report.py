@@ -22,7 +22,7 @@ from stonet.data.time_spec import resolve_time_spec
 from stonet.data.windows import PARTS, cut, split
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import count_within, radius_for_degree
-from stonet.io.read import read_with
+from stonet.io.read import read_config, read_with
 from stonet.quality.checks import (
     LEVELS,
     Exam,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LENIENT = {"duplicates": "mean", "same_place": "keep", "infinite": "missing"}
 COMFORTABLE = 4_000  # points that a laptop trains on without complaint
 ASKED = 1_000  # points from which the radius is found where there are many more
+MAX_LISTED = 8  # findings in a short description
 COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 
@@ -55,6 +56,13 @@ class Report:
     findings: list[Finding]
     facts: dict[str, Any]
     exam: Exam | None = None
+
+    def __repr__(self) -> str:
+        counts = {level: sum(f.level == level for f in self.findings) for level in LEVELS}
+        lines = [f"  {f.level:<8} {f.what}" for f in self.findings[:MAX_LISTED]]
+        more = len(self.findings) - len(lines)
+        title = ", ".join(f"{count} {level}" for level, count in counts.items() if count)
+        return "\n".join([f"Report: {title}", *lines, *([f"  … and {more} more"] if more else [])])
 
     @property
     def field(self) -> Field | None:
@@ -70,13 +78,18 @@ class Report:
         return {"findings": [asdict(finding) for finding in self.findings], "facts": self.facts}
 
 
-def check(source: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
+def check(source: Any, config: ReadConfig | None = None, **options: Any) -> Report:
     """Read the source as `stonet.read` would, and report everything worth knowing.
 
     Args:
         source: what `stonet.read` takes, or a Field.
-        config: the options with which it would be read.
+        config: the options with which it would be read (None: those given by name).
+        **options: as for `stonet.read`.
+
+    Example:
+        >>> stonet.check("stations.csv", variables="temperature")
     """
+    config = read_config(options) if config is None else config
     field, findings = _read(source, config)
     if field is None:
         return Report(findings, {})

@@ -17,9 +17,9 @@ from helpers.paths import ROOT
 from helpers.shell import Shell
 from helpers.small import QUICK, small_field
 
-from stonet import estimator
 from stonet.cli import main
 from stonet.data.field import Field
+from stonet.training import fit
 
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
 
@@ -267,7 +267,7 @@ def test_what_happens_meanwhile_is_told_too(
     def fail(*arguments: object) -> None:
         raise error
 
-    stonet.patch.setattr(estimator, "fit_run", fail)
+    stonet.patch.setattr(fit, "fit_run", fail)
     words = ("fit", place / "data.nc", "-o", "run", "--preset", "tiny", "--json")
     answer = stonet(*words)
     assert answer.code == code and told in answer.err

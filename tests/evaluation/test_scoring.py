@@ -13,7 +13,6 @@ from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError
-from stonet.estimator import fit_run
 from stonet.evaluation import scoring as evaluation
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import (
@@ -23,6 +22,7 @@ from stonet.evaluation.scoring import (
     reference_forecasts,
 )
 from stonet.models.forecaster import Forecaster, Graphs
+from stonet.training.fit import fit_run
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 

@@ -16,10 +16,10 @@ from helpers.contracts import double, fitted_run, stirred
 from helpers.small import quick, small_dataset
 
 from stonet.errors import UsageError
-from stonet.estimator import fit_run
 from stonet.models.forecaster import Tile
 from stonet.training import tiles as tiles_module
 from stonet.training.batches import VISIT, BatchLoader, hide_sensors, on_tile
+from stonet.training.fit import fit_run
 from stonet.training.loss import error_sums
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task

@@ -19,10 +19,10 @@ from helpers.small import quick, small_dataset, small_field
 from stonet.config import Config, TrainConfig
 from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
-from stonet.estimator import fit_run
 from stonet.training import pretraining as school
 from stonet.training import trainer as training
 from stonet.training.batches import hide_sensors
+from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
 from stonet.training.pretraining import PointPretrainer
 from stonet.training.run_folder import RunFolder, unpack

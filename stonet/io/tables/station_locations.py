@@ -108,7 +108,8 @@ def places_of(
     rest = [name for name in names if name not in (*where, altitude)]
     first = find(rest, "station")
     ordered = sorted(rest, key=lambda name: name != first)
-    texts = {name: tuple(str(text).strip() for text in frame[name].fillna("")) for name in ordered}
+    labels = {name: frame[name].astype(object).where(frame[name].notna(), "") for name in ordered}
+    texts = {name: tuple(str(text).strip() for text in column) for name, column in labels.items()}
     return Places(origin, kind, np.stack(axes, axis=1), heights, texts, first)
 
 
@@ -148,7 +149,7 @@ def locate(
 ) -> tuple[dict[str, Place], Places | None]:
     """Where the stations are: by --stations, by the file itself, or by a table in its folder."""
     if config.stations is not None:
-        tables = [read_places(config.stations, config.geometry)]
+        tables = [config._station_table or read_places(config.stations, config.geometry)]
     elif preamble is not None:
         tables = [places_of(preamble, str(path), config.geometry)]
     else:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.contracts import BATTERY, Case, small_field, small_task
 
-from stonet.estimator import fit_run
+from stonet.training.fit import fit_run
 
 PLACES = {"plane": ("plane", 1), "sphere, two channels": ("sphere", 2)}
 SMALL = "baseline.hidden=16"
