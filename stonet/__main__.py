@@ -1,4 +1,4 @@
-"""`python -m stonet`, and so `torchrun -m stonet`: the command line."""
+"""The command line as `python -m stonet`, and so as `torchrun -m stonet`."""
 
 from stonet.cli import main
 

@@ -1,16 +1,16 @@
-"""Configuration: small frozen sections, read from TOML, strict about every key.
+"""Configuration: frozen sections of settings, from presets, TOML files and overrides.
 
-A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. What was
-resolved travels inside the run folder.
+A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. Unknown
+keys are errors. The resolved configuration is stored in the run folder.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -23,151 +23,194 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ReadConfig(Section):
-    """What is taken from a file, and how it is understood. Options of `stonet.read`."""
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """A setting with its default, its line in the table of settings and its limits."""
+    return Field(default, description=description, **limits)
 
-    variables: tuple[str, ...] = ()  # empty: all of them
-    bbox: tuple[float, float, float, float] | None = None  # west, south, east, north; or x, y, x, y
-    start: str | None = None  # a date (or a duration, without a calendar); inclusive
-    stop: str | None = None  # inclusive: "2019-03" ends with that month
-    points: int | None = Field(None, ge=1)  # at most so many, spread over the region
-    every: str | None = None  # "1h": averages around whole hours
-    timezone: str | None = None  # of times without one, such as "Europe/Berlin"; None: UTC
-    stations: str | None = None  # a table of places, for files that do not tell theirs
-    geometry: Literal["plane", "sphere"] | None = None  # None: sphere for lat/lon, plane for x/y
-    missing: tuple[float, ...] = ()  # numbers that mean "not observed", beside NaN and -9999
-    infinite: Literal["refuse", "missing"] = "refuse"
-    duplicates: Literal["refuse", "mean", "first", "last"] = "refuse"  # times given twice
-    same_place: Literal["refuse", "keep", "first"] = "refuse"  # several stations at one position
+
+class ReadConfig(Section):
+    """What is read from the data, and how it is interpreted: options of `stonet.read`."""
+
+    variables: tuple[str, ...] = setting((), "names to read; empty: all")
+    bbox: tuple[float, float, float, float] | None = setting(
+        None, "region: west, south, east, north in degrees, or x, y, x, y on a plane"
+    )
+    start: str | None = setting(None, "first time: a date, or a duration without a calendar")
+    stop: str | None = setting(None, "last time, included: 2019-03 ends with that month")
+    points: int | None = setting(None, "largest number of points, spread over the region", ge=1)
+    every: str | None = setting(None, "step to which values are averaged, such as 1h")
+    timezone: str | None = setting(None, "zone of times without one, e.g. Europe/Berlin; none: UTC")
+    stations: str | None = setting(None, "table of station positions, for files without them")
+    geometry: Literal["plane", "sphere"] | None = setting(
+        None, "geometry; none: sphere for lat/lon, plane for x/y"
+    )
+    missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
+    infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
+    duplicates: Literal["refuse", "mean", "first", "last"] = setting(
+        "refuse", "treatment of values that are given twice for one time"
+    )
+    same_place: Literal["refuse", "keep", "first"] = setting(
+        "refuse", "treatment of several stations at one position"
+    )
+
+    _station_table: Any = None  # in memory, in place of the file `stations`
 
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
+        """'a, b' as ['a', 'b'], and a number as a list of one."""
         if isinstance(value, str):
             return [part.strip() for part in value.split(",")]
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return [value] if number else value
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return [value] if is_number else value
 
     @field_validator("start", "stop", mode="before")
     @classmethod
     def _as_written(cls, value: Any) -> Any:
-        """2019 and TOML's own dates as text; a moment with an offset in UTC."""
+        """Years and TOML's dates as text; a time with an offset in UTC."""
         if isinstance(value, datetime) and value.tzinfo is not None:
             value = value.astimezone(UTC).replace(tzinfo=None)
-        if isinstance(value, date):  # of which datetime is a kind
+        if isinstance(value, date):  # datetime is a subclass
             return value.isoformat()
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class DataConfig(Section):
-    """What is forecast from what. A length is a number of steps or a duration such as "6h"."""
+    """Inputs, targets and their split. A length is a number of steps or a duration ("6h")."""
 
-    past: int | str | None = None  # None: 12 steps, or a day where the data has a daily cycle
-    horizon: int | str | None = None  # None: the data set's own, or 12 steps
-    stride: int | None = Field(None, ge=1)  # frames between two windows; None: the data set's, or 1
-    split: tuple[float, float, float] = (0.7, 0.1, 0.2)  # training, validation, test
-    unseen: float | None = Field(None, ge=0, lt=1)  # share of points held out; None: the data set's
-    labels: int | None = Field(None, ge=1)  # target times kept in each training window; None: all
+    past: int | str | None = setting(
+        None, "length of the inputs; none: 12 steps, or a day if the data have a daily cycle"
+    )
+    horizon: int | str | None = setting(
+        None, "length of the forecast; none: that of the data set, or 12 steps"
+    )
+    stride: int | None = setting(
+        None, "frames between two windows; none: that of the data set, or 1", ge=1
+    )
+    split: tuple[float, float, float] = setting(
+        (0.7, 0.1, 0.2), "shares of training, validation and test"
+    )
+    unseen: float | None = setting(
+        None, "share of points held out from training; none: that of the data set", ge=0, lt=1
+    )
+    labels: int | None = setting(None, "target times kept in each training window; none: all", ge=1)
 
 
 class GraphConfig(Section):
-    """The multipole graph. Radii are found for a mean degree (self included) unless given."""
+    """The multipole graph. Radii follow from mean degrees (the point included) unless given."""
 
-    levels: int = Field(3, ge=1, le=8)
-    seed: int = 2022  # of the random partition into levels
-    within_degree: float = Field(12.0, gt=0)
-    between_degree: float = Field(8.0, gt=0)
-    decoder_degree: float = Field(12.0, gt=0)
-    within_radii: tuple[float, ...] | None = None  # one for each level
-    between_radii: tuple[float, ...] | None = None  # one for each pair of neighbouring levels
-    decoder_radius: float | None = None
+    levels: int = setting(3, "number of levels", ge=1, le=8)
+    seed: int = setting(2022, "seed of the random partition into levels")
+    within_degree: float = setting(12.0, "mean number of neighbours within a level", gt=0)
+    between_degree: float = setting(8.0, "mean number of neighbours in the next level", gt=0)
+    decoder_degree: float = setting(12.0, "mean number of nodes around a query", gt=0)
+    within_radii: tuple[float, ...] | None = setting(None, "radii within levels, one for each")
+    between_radii: tuple[float, ...] | None = setting(None, "radii between neighbouring levels")
+    decoder_radius: float | None = setting(None, "radius around a query")
 
 
 class ModelConfig(Section):
-    """The network. The paper's symbol stands behind each name."""
+    """The operator network; the paper's symbols in brackets."""
 
-    latent: int = Field(16, ge=1)  # d
-    rank: int = Field(32, ge=1)  # branch and trunk outputs
-    hidden: int = Field(16, ge=1)  # hidden units of kappa and xi
-    parametric: int = Field(4, ge=1)  # outputs of a_t(x)
-    frequencies: int = Field(8, ge=1)  # d_t, sines and cosines of the time embedding
-    layers: int = Field(1, ge=1)  # of the encoder
-    kernel: Literal["full", "diag"] = "full"  # kappa: a d x d matrix, or its diagonal
-    decoder: Literal["revised", "literal", "fixed", "ode"] = "revised"
-    separable: bool = True  # xi(dx, dt) = h(dx) u(dt) instead of a joint network
-    terms: int = Field(1, ge=1)  # decoders for that many equal segments of the horizon
-    base: Literal["ridge", "persistence", "none"] = "ridge"  # what the network corrects
-    frames: int | None = Field(12, ge=1)  # newest frames that are encoded; None: all
-    sharp: bool = True  # kernels see offsets scaled by the radius, distance and a self flag
-    residual_width: int = Field(128, ge=0)  # of the point-wise residual network; 0: none
-    residual_members: int | None = Field(
-        None, ge=1
-    )  # of its ensemble, whose mean is taken; None: one, or as many as a budget of minutes allows
-    sun: bool = True  # base and expert know where the sun stands, where there are hours and a globe
-    linear_path: bool = True  # beside each activation; trunk as 1 + trunk; residual encoder
-    window_time: bool = False  # encoder sees the position in the window; then no frame is shared
+    latent: int = setting(16, "width of the latent state [d]", ge=1)
+    rank: int = setting(32, "number of branch and trunk outputs", ge=1)
+    hidden: int = setting(16, "hidden units of the kernels [kappa, xi]", ge=1)
+    parametric: int = setting(4, "outputs of the parametric network [a_t(x)]", ge=1)
+    frequencies: int = setting(8, "sines and cosines of the time embedding [d_t]", ge=1)
+    layers: int = setting(1, "layers of the encoder", ge=1)
+    kernel: Literal["full", "diag"] = setting("full", "kernel [kappa]: d x d matrix or diagonal")
+    decoder: Literal["revised", "literal", "fixed", "ode"] = setting(
+        "revised", "form of the decoder; literal is the paper's formula"
+    )
+    separable: bool = setting(True, "xi(dx, dt) = h(dx) u(dt) instead of a joint network")
+    terms: int = setting(1, "number of decoders, for equal segments of the horizon", ge=1)
+    base: Literal["ridge", "persistence", "none"] = setting(
+        "ridge", "forecast that the network corrects"
+    )
+    frames: int | None = setting(12, "newest frames that are encoded; none: all", ge=1)
+    sharp: bool = setting(True, "kernels get offsets in radii, the distance and a self flag")
+    residual_width: int = setting(128, "width of the point-wise residual network; 0: none", ge=0)
+    residual_members: int | None = setting(
+        None, "members of its ensemble; none: 1, or what a budget of minutes allows", ge=1
+    )
+    sun: bool = setting(True, "solar position as an input, if there are hours and latitudes")
+    linear_path: bool = setting(
+        True, "linear path beside each activation, trunk as 1 + trunk, residual encoder"
+    )
+    window_time: bool = setting(
+        False, "encoder gets the position in the window; windows then share no frame"
+    )
 
 
 class BaselineConfig(Section):
-    """The baselines and the reference forecasts. None: as the model's paper or its code has it."""
+    """Baselines and reference forecasts. None: as in the model's paper or code."""
 
-    hidden: int | None = Field(None, ge=1)
-    layers: int | None = Field(None, ge=1)
-    order: int | None = Field(None, ge=1)  # K: terms of a graph convolution, the point itself first
-    neighbours: int | None = Field(
-        None, ge=1
-    )  # nearest points, itself among them; None: 25, fewer where there are few points
-    past: int | None = Field(None, ge=1)  # steps of data.past that it uses; None: 12, as published
-    embedding: int | None = Field(None, ge=1)  # of a node, for models that have one
-    base: Literal["none", "persistence", "ridge"] = (
-        "none"  # the forecast that the model corrects, as STONet does
+    hidden: int | None = setting(None, "hidden units", ge=1)
+    layers: int | None = setting(None, "layers", ge=1)
+    order: int | None = setting(None, "terms of a graph convolution, itself included [K]", ge=1)
+    neighbours: int | None = setting(
+        None, "nearest points, itself included; none: 25, or all if there are fewer", ge=1
     )
-    legacy: bool = False  # as the paper's harness ran it; only models that say so have such a form
+    past: int | None = setting(None, "steps of data.past that it uses; none: 12", ge=1)
+    embedding: int | None = setting(None, "width of node embeddings", ge=1)
+    base: Literal["none", "persistence", "ridge"] = setting(
+        "none", "forecast that the baseline corrects"
+    )
+    legacy: bool = setting(False, "as the paper's code ran it, for models with such a form")
 
 
 class TrainConfig(Section):
     """The optimisation."""
 
-    epochs: int = Field(20, ge=0)
-    steps: int | None = Field(None, ge=1)  # per epoch; None: one pass over the training windows
-    batch: int = Field(8, ge=1)  # windows in one step
-    consecutive: int | None = Field(
-        None, ge=1
-    )  # consecutive windows that share frames within a batch; None: the model's own
-    lr: float | None = Field(None, gt=0)  # None: the model's own
-    schedule: Literal["cosine", "step", "constant"] = "cosine"
-    warmup: int = Field(20, ge=0)  # steps
-    clip: float = Field(5.0, gt=0)
-    alpha: float = Field(0.1, ge=0)  # weight of the reconstruction
-    patience: int = Field(10, ge=1)  # epochs without improvement before stopping
-    validation_windows: int = Field(64, ge=1)  # at most: fewer where points are many
-    save_every: int = Field(100, ge=1)  # steps between resumable states
-    tile: int | None = Field(
-        None, ge=1
-    )  # points of a spatial tile, one in each step; None: all points up to 20,000, else 8,192
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
-    precision: Literal["float32", "bf16"] = "float32"  # of matrix products in training steps
-    seed: int = 0
+    epochs: int = setting(20, "epochs", ge=0)
+    steps: int | None = setting(
+        None, "steps of an epoch; none: one pass over the training windows", ge=1
+    )
+    batch: int = setting(8, "windows in a step", ge=1)
+    consecutive: int | None = setting(
+        None, "consecutive windows in a batch, which share frames; none: the model's own", ge=1
+    )
+    lr: float | None = setting(None, "learning rate; none: the model's own", gt=0)
+    schedule: Literal["cosine", "step", "constant"] = setting("cosine", "learning-rate schedule")
+    warmup: int = setting(20, "steps of linear warm-up", ge=0)
+    clip: float = setting(5.0, "largest norm of the gradient", gt=0)
+    alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
+    patience: int = setting(10, "epochs without improvement before training stops", ge=1)
+    validation_windows: int = setting(
+        64, "largest number of validation windows; fewer if there are many points", ge=1
+    )
+    save_every: int = setting(100, "steps between saved states", ge=1)
+    tile: int | None = setting(
+        None, "points of a spatial tile; none: all points up to 20,000, else 8,192", ge=1
+    )
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "device; auto: a GPU if there is one")
+    precision: Literal["float32", "bf16"] = setting(
+        "float32", "precision of matrix products in training steps"
+    )
+    seed: int = setting(0, "seed of initial weights and of all random draws")
 
 
 class PretrainingConfig(Section):
     """Pretraining of the point-wise residual network, before the operator is trained."""
 
-    steps: int = Field(6000, ge=0)  # of each member of the ensemble, at most
+    steps: int = setting(6000, "largest number of steps of each member", ge=0)
 
 
 class AugmentationConfig(Section):
-    """Changes of the training inputs."""
+    """Random changes of the training inputs."""
 
-    hidden_sensors: float | None = Field(
-        None, ge=0, lt=1
-    )  # share of sensors hidden in a step; 0: none, also in pretraining; None: the model's own
+    hidden_sensors: float | None = setting(
+        None,
+        "share of sensors hidden in a step, also in pretraining; none: the model's own",
+        ge=0,
+        lt=1,
+    )
 
 
 class Config(Section):
-    """Everything that decides a run."""
+    """All settings that determine a trained model."""
 
-    model: str = "stonet"
+    model: str = setting("stonet", "name of the model: stonet, a baseline or a reference forecast")
     read: ReadConfig = ReadConfig()
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
@@ -178,97 +221,104 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "paper": {  # the paper's formula and nothing else; sizes after the authors' scripts
-        "data": {"past": 12},
-        "graph": {"within_degree": 20.0, "between_degree": 16.0, "decoder_degree": 13.0},
-        "network": {
-            "latent": 24,
-            "rank": 24,
-            "hidden": 64,
-            "frequencies": 12,
-            "separable": False,
-            "terms": 3,
-            "base": "none",
-            "frames": None,
-            "sharp": False,
-            "residual_width": 0,
-            "sun": False,
-            "linear_path": False,
-            "window_time": True,
-        },
-        "train": {
-            "lr": 2e-3,
-            "alpha": 0.5,
-            "consecutive": 1,
-            "schedule": "step",
-            "epochs": 100,
-            "patience": 20,
-        },
-        "augmentation": {"hidden_sensors": 0.0},
-    },
-    "tiny": {  # for tests and first looks: seconds on one core
-        "data": {"past": 6, "horizon": 4},
-        "graph": {"levels": 2, "within_degree": 6.0, "between_degree": 4.0, "decoder_degree": 5.0},
-        "network": {
-            "latent": 8,
-            "rank": 8,
-            "hidden": 8,
-            "parametric": 2,
-            "frequencies": 2,
-            "residual_width": 8,
-        },
-        "train": {
-            "epochs": 2,
-            "steps": 6,
-            "batch": 4,
-            "consecutive": 2,
-            "validation_windows": 8,
-        },
-        "pretraining": {"steps": 20},
-    },
-}
+Settings = Iterable[str] | Mapping[str, Any] | Config
 
 
 def load_config(
-    preset: str = "default",
-    path: str | Path | None = None,
-    settings: Sequence[str] = (),
+    preset: str = "default", path: str | Path | None = None, settings: Settings = ()
 ) -> Config:
-    """A preset, then a TOML file's keys, then `section.key=value` settings; the last one wins."""
+    """A configuration from a preset, a TOML file and single settings; the last one wins.
+
+    Args:
+        preset: "default", "paper" or "tiny".
+        path: a TOML file with some of the settings.
+        settings: "section.key=value" strings, a dictionary with nested or dotted keys, or a
+            Config, of which the values count that were set explicitly.
+
+    Raises:
+        UsageError: unknown preset, key or file, or an invalid value.
+
+    Example:
+        >>> load_config("tiny", settings=["train.lr=1e-3"]).train.lr
+        0.001
+        >>> load_config("tiny", settings={"train": {"lr": 1e-3}, "data.past": "6h"}).data.past
+        '6h'
+    """
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     merged = PRESETS[preset]
     if path is not None:
         merged = _merge(merged, _read_toml(Path(path)))
-    for setting in settings:
-        merged = _merge(merged, _parse_setting(setting))
+    for override in _overrides(settings):
+        merged = _merge(merged, override)
     return make_config(merged)
 
 
 def make_config(values: Mapping[str, Any]) -> Config:
-    """Validate; a wrong key or value is an error that names the nearest valid key."""
+    """A configuration from nested values; anything not given has its default.
+
+    Raises:
+        UsageError: an unknown key, with the nearest valid one, or an invalid value.
+    """
     _check_keys(values)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][:2])
+        name = ".".join(str(part) for part in first["loc"][:2])
         got = repr(first.get("input"))
-        raise UsageError(f"Setting {where} = {got} does not fit: {first['msg']}.") from None
+        raise UsageError(f"Setting {name} = {got} does not fit: {first['msg']}.") from None
+
+
+class SettingRow(NamedTuple):
+    """One line of the table of settings."""
+
+    section: str  # empty for settings without a section
+    key: str
+    type: str
+    default: str
+    description: str
+
+
+def settings_table() -> list[SettingRow]:
+    """All settings with their types, defaults and descriptions, in the order of the sections."""
+    rows = []
+    for name, field in Config.model_fields.items():
+        section = _section(name)
+        fields = {name: field} if section is None else section.model_fields
+        for key, info in fields.items():
+            default = "none" if info.default is None else str(info.default)
+            entry = (_type_label(info.annotation), default, info.description or "")
+            rows.append(SettingRow("" if section is None else name, key, *entry))
+    return rows
+
+
+def _type_label(annotation: Any) -> str:
+    """A type as users write it: 'int or none', 'full or diag'."""
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is tuple:
+        return "list of " + _type_label(get_args(annotation)[0])
+    choices = get_args(annotation)
+    if choices:
+        return " or ".join(_type_label(choice) for choice in choices)
+    return "none" if annotation is type(None) else str(annotation.__name__)
+
+
+def _section(name: str) -> type[Section] | None:
+    """The section of this name; None if there is none."""
+    field = Config.model_fields.get(name)
+    section = None if field is None else field.annotation
+    return section if isinstance(section, type) and issubclass(section, Section) else None
 
 
 def _check_keys(values: Mapping[str, Any]) -> None:
+    """Refuse unknown sections and keys."""
     for name, content in values.items():
         if name not in Config.model_fields:
             raise unknown_name("configuration section", name, Config.model_fields)
-        section = Config.model_fields[name].annotation
-        if (
-            isinstance(content, Mapping)
-            and isinstance(section, type)
-            and issubclass(section, Section)
-        ):
+        section = _section(name)
+        if section is not None and isinstance(content, Mapping):
             for key in content:
                 if key not in section.model_fields:
                     raise unknown_name(f"key in section '{name}':", key, section.model_fields)
@@ -276,7 +326,7 @@ def _check_keys(values: Mapping[str, Any]) -> None:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _with_none(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UsageError(
             f"No configuration file '{path}'. Check the path given to --config."
@@ -285,40 +335,64 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"'{path}' cannot be read as TOML: {error}.") from None
 
 
-def _parse_setting(setting: str) -> dict[str, Any]:
-    """'train.lr=1e-3' as {"train": {"lr": 0.001}}; a bare word counts as text."""
-    key, equals, text = setting.partition("=")
+def _overrides(settings: Settings) -> list[Mapping[str, Any]]:
+    """Settings of any form as nested dictionaries, the strongest last."""
+    if isinstance(settings, Config):
+        return [settings.model_dump(exclude_unset=True)]
+    if isinstance(settings, Mapping):
+        return [_nested(str(key), value) for key, value in settings.items()]
+    texts = [settings] if isinstance(settings, str) else settings
+    return [_parse_setting(text) for text in texts]
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    """'train.lr', 0.001 as {"train": {"lr": 0.001}}."""
     parts = key.strip().split(".")
-    if not equals or len(parts) > 2 or not all(parts):
-        raise UsageError(
-            f"Setting '{setting}' is not of the form section.key=value, e.g. train.lr=1e-3."
-        )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-        if value == "none" and _may_be_none(parts):
-            value = None
+    if len(parts) > 2 or not all(parts):
+        raise _wrong_form(key)
     return {parts[0]: value} if len(parts) == 1 else {parts[0]: {parts[1]: value}}
 
 
-def _may_be_none(parts: Sequence[str]) -> bool:
-    """Whether a setting can be left to the data; elsewhere "none" is a word like any other."""
-    fields = Config.model_fields
-    if len(parts) == 2 and parts[0] in fields:
-        section = fields[parts[0]].annotation
-        if not (isinstance(section, type) and issubclass(section, Section)):
-            return False
-        fields = section.model_fields
-    known = fields.get(parts[-1])
-    return known is not None and type(None) in get_args(known.annotation)
+def _parse_setting(text: str) -> dict[str, Any]:
+    """'train.lr=1e-3' as {"train": {"lr": 0.001}}; a bare word is a string."""
+    key, equals, written = text.partition("=")
+    if not equals:
+        raise _wrong_form(text)
+    try:
+        value = tomllib.loads(f"value = {written}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = written.strip()
+    return _with_none(_nested(key, value))
+
+
+def _wrong_form(text: str) -> UsageError:
+    return UsageError(f"'{text}' is not of the form section.key=value, e.g. train.lr=1e-3.")
+
+
+def _with_none(values: Mapping[str, Any], section: type[Section] = Config) -> dict[str, Any]:
+    """The values with None for "none", which TOML lacks, where a setting may be None."""
+    changed = dict(values)
+    for key, value in values.items():
+        field, inner = section.model_fields.get(key), _section(key)
+        if inner is not None and isinstance(value, Mapping):
+            changed[key] = _with_none(value, inner)
+        elif value == "none" and field is not None and type(None) in get_args(field.annotation):
+            changed[key] = None
+    return changed
+
+
+def _read_presets() -> dict[str, dict[str, Any]]:
+    text = Path(__file__).with_name("presets.toml").read_text(encoding="utf-8")
+    return {name: _with_none(values) for name, values in tomllib.loads(text).items()}
 
 
 def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(first)
     for key, value in second.items():
         old = merged.get(key)
-        merged[key] = (
-            _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-        )
+        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(merged[key], value) if nested else value
     return merged
+
+
+PRESETS = _read_presets()  # by name: what differs from the defaults

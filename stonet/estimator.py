@@ -1,54 +1,64 @@
-"""STONet, the estimator: fit, predict, score, with the habits of scikit-learn."""
+"""STONet, the estimator: fit, predict, score, save and load, with scikit-learn's conventions."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from stonet.config import Config, load_config, make_config
+from stonet.config import Config, Settings, load_config, make_config
+from stonet.data import display
+from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
-from stonet.data.geometry import Kind, Points
-from stonet.data.splits import hold_out
-from stonet.data.windows import split
-from stonet.errors import UsageError
+from stonet.errors import ModelFileError, UsageError, unknown_name
+from stonet.evaluation.comparison import check_minutes, in_minutes
 from stonet.evaluation.metrics import Record, find
-from stonet.evaluation.scoring import check_scorable, evaluate
-from stonet.graph.neighbours import own_nodes
-from stonet.inference.forecast import Times, forecast
-from stonet.io.read import read_with
-from stonet.io.sites import parse_sites
+from stonet.evaluation.scoring import evaluate as score_models
+from stonet.evaluation.tables import records_table, score_table
+from stonet.evaluation.task import scored_task
+from stonet.inference.forecast import forecast
+from stonet.io.read import as_dataset
+from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
-from stonet.training.budget import check_minutes, limit_to_minutes
+from stonet.training.fit import check_empty, fit_run, summary
+from stonet.training.progress_bar import DELAY, is_interactive, training_bar
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
-from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import ProgressCallback, Trainer
+from stonet.training.trained_model import TrainedModel, reading_for
+from stonet.training.trainer import Progress, Watcher
 
-Data = Field | Dataset | Any  # Any: whatever `stonet.read` reads
-Places = Points | str | Path | Sequence[Any] | np.ndarray  # of files, or of pairs; or a pair
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARAMETERS_FILE = "estimator.json"  # in a run folder: the parameters of the estimator
 
 
 class STONet:
-    """A forecaster of fields on scattered points.
+    """A forecaster of fields at scattered points.
+
+    Parameters are stored as they are given and validated by `fit`.
 
     Example:
         >>> model = STONet(horizon="12h").fit(observations)
         >>> forecast = model.predict(observations, at=sites, times=["+90min", "+6h"])
 
     Args:
-        horizon: how far ahead to learn: steps of the data, or a duration such as "12h".
-        past: how far back to look (None: 12 steps, or a day where the data has a daily cycle).
+        horizon: length of the forecast: steps of the data, or a duration such as "12h".
+        past: length of the inputs (None: 12 steps, or a day if the data have a daily cycle).
         preset: "default", "paper" or "tiny".
-        seed: of everything random (None: as in the settings, or 0).
-        settings: "section.key=value" overrides, as on the command line.
+        seed: of all random draws (None: that of the settings, or 0).
+        settings: "section.key=value" strings, a dictionary with nested or dotted keys, or a
+            Config.
     """
+
+    _trained: TrainedModel | None = None
+    _metrics: Mapping[str, Any] = {}
+    state: State | None = None  # of the training, after fit
 
     def __init__(
         self,
@@ -56,192 +66,235 @@ class STONet:
         past: int | str | None = None,
         preset: str = "default",
         seed: int | None = None,
-        settings: Sequence[str] = (),
+        settings: Settings = (),
     ) -> None:
-        self.horizon, self.past, self.preset, self.seed = horizon, past, preset, seed
+        self.horizon = horizon
+        self.past = past
+        self.preset = preset
+        self.seed = seed
         self.settings = settings
-        config = load_config(preset, settings=settings).model_dump()
-        config["data"] |= {k: v for k, v in (("horizon", horizon), ("past", past)) if v is not None}
-        config["train"] |= {} if seed is None else {"seed": seed}
-        self.config: Config = make_config(config)
-        self._run: TrainedModel | None = None
-        self.state: State | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn asks for them."""
-        return {k: getattr(self, k) for k in ("horizon", "past", "preset", "seed", "settings")}
+        """The parameters as they were given; `deep` has no effect."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
-    def fit(
-        self,
-        data: Data,
-        folder: str | Path | None = None,
-        resume: bool = False,
-        watch: ProgressCallback = lambda progress: None,
-        minutes: float | None = None,
-    ) -> STONet:
-        """Learn from a Field, a Dataset or anything that `stonet.read` reads, anew each time.
+    def set_params(self, **params: Any) -> STONet:
+        """Change parameters; they take effect with the next `fit`.
 
-        With a folder, save the run there; with minutes, take as many steps as fit into them.
+        Raises:
+            UsageError: there is no such parameter.
         """
-        if minutes is not None:  # what is refused must not wait for the timing
-            check_minutes(minutes)
-            if folder is not None and not resume:
-                check_empty(RunFolder(folder))
-        task = Task.of(as_dataset(data, self.config), self.config)
-        task = task if minutes is None else limit_to_minutes(task, minutes)
-        self._run, self.state = fit_run(task, folder, resume, watch)
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise unknown_name("parameter", name, known)
+            setattr(self, name, value)
         return self
 
-    def predict(self, data: Data, at: Places | None = None, times: Times | None = None) -> Field:
-        """The forecast after the data's last time; see `stonet.inference.forecast.forecast`.
+    @property
+    def config(self) -> Config:
+        """The configuration that the parameters stand for.
 
-        Args:
-            data: observations, as for `fit`.
-            at: Points, a CSV file of sites, pairs (lat, lon) or (x, y), or a list of these.
-            times: leads such as "+90min" or dates.
+        Raises:
+            UsageError: a parameter is invalid.
         """
-        field = as_dataset(data, reading_for(self.run)).episodes[-1]
-        return forecast(self.run, field, as_points(at, field.points.kind), times)
-
-    def score(self, data: Data, part: str = "test") -> float:
-        """The skill over persistence at seen points, 1 - MAE / its MAE; NaN if that is zero."""
-        run, channels = self.run, self.run.channels
-        whole = as_dataset(data, reading_for(run, data))
-        reference = persistence(run.config, run.time_spec, len(channels), run.nodes)
-        pair = {"persistence": reference, self.config.model: run.model}
-        seen = whole.take(whole.seen) if whole.unseen else whole
-        records = evaluate(run, scored_task(run, seen), part, pair)
-        channel = channels[0] if len(channels) == 1 else "all"
-        chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
-        mine, theirs = (
-            find(records, model=name, **chosen) for name in (self.config.model, "persistence")
-        )
-        return 1.0 - mine / theirs if theirs else math.nan
-
-    def records(self, data: Data, part: str = "test") -> list[Record]:
-        """Every score, of the model and of its references, as tidy records."""
-        whole = as_dataset(data, reading_for(self.run, data))
-        return evaluate(self.run, scored_task(self.run, whole), part)
+        config = load_config(self.preset, settings=self.settings).model_dump()
+        lengths = {"horizon": self.horizon, "past": self.past}
+        config["data"] |= {key: value for key, value in lengths.items() if value is not None}
+        config["train"] |= {} if self.seed is None else {"seed": self.seed}
+        return make_config(config)
 
     @property
-    def run(self) -> TrainedModel:
-        """The trained model with all it needs."""
-        if self._run is None:
+    def trained(self) -> TrainedModel:
+        """The trained model.
+
+        Raises:
+            UsageError: `fit` was not called.
+        """
+        if self._trained is None:
             raise UsageError(
                 "This STONet is not trained yet. Call fit(data), or STONet.load(folder)."
             )
-        return self._run
+        return self._trained
 
-    @staticmethod
-    def load(folder: str | Path) -> STONet:
-        """The estimator of a run folder, trained; its `config` is the run's."""
-        run = TrainedModel.load(folder)
-        data, seed = run.config.data, run.config.train.seed
-        estimator = STONet(data.horizon, data.past, seed=seed)
-        estimator.config, estimator._run = run.config, run
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._trained is not None
+
+    def __repr__(self) -> str:
+        return display.as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return display.as_html(self._title(), self._summary())
+
+    def _title(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        given = (
+            f"{name}={display.shortened(repr(value), display.MAX_NAME)}"
+            for name, value in self.get_params().items()
+            if value is not defaults[name].default
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def _summary(self) -> dict[str, str]:
+        return {"state": "not fitted"} if self._trained is None else self._trained._summary()
+
+    def fit(
+        self,
+        data: Any,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        watch: Watcher | None = None,
+        minutes: float | None = None,
+        progress: bool | None = None,
+    ) -> STONet:
+        """Train from the beginning, or continue with `resume`.
+
+        Args:
+            data: a Field, a Dataset or anything that `stonet.read` takes.
+            folder: where the run is saved (None: it stays in memory).
+            resume: continue from the last saved state in the folder.
+            watch: called after each step and validation.
+            minutes: take as many steps as fit into this time.
+            progress: show a progress bar (None: in a terminal or notebook, after 2 seconds).
+
+        Raises:
+            DataError: the data do not fit the settings.
+            UsageError: a parameter is invalid, or the folder holds a run.
+        """
+        config = self.config
+        if minutes is not None:  # refuse before the timing
+            check_minutes(minutes)
+            if folder is not None and not resume:
+                check_empty(RunFolder(folder))
+        show = is_interactive() if progress is None else progress
+        quiet, delay = not (show and distributed.is_first()), DELAY if progress is None else 0.0
+        with training_bar(quiet, delay) as update_bar:
+
+            def on_event(event: Progress) -> None:
+                update_bar(event)
+                if watch is not None:
+                    watch(event)
+
+            task = Task.of(as_dataset(data, config.read), config)
+            task = task if minutes is None else in_minutes(task, minutes)
+            self._trained, self.state = fit_run(task, folder, resume, on_event)
+        self._metrics = summary(self.state)
+        if folder is not None and distributed.is_first():
+            RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
+        return self
+
+    def predict(self, data: Any, at: Any = None, times: Times | None = None) -> Field:
+        """Forecast the time after the last observation; see `stonet.inference.forecast`.
+
+        Args:
+            data: observations, as for `fit`.
+            at: Points, a table with columns lat and lon (or x and y), a CSV file of sites, pairs
+                (lat, lon) or (x, y), names and pairs in a dictionary, or a list of these (None:
+                at the points of the data).
+            times: leads ("+90min", timedelta, Timedelta, timedelta64), dates (text, datetime,
+                Timestamp, datetime64), or a list of them (None: the trained leads).
+        """
+        field = as_dataset(data, reading_for(self.trained).read).episodes[-1]
+        return forecast(self.trained, field, as_points(at, field.points.kind), times)
+
+    def score(self, data: Any, part: str = "test") -> float:
+        """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
+
+        NaN if persistence is exact.
+        """
+        trained, channels = self.trained, self.trained.channels
+        dataset = as_dataset(data, reading_for(trained, data).read)
+        reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
+        name = trained.config.model
+        pair = {"persistence": reference, name: trained.model}
+        seen = dataset.take(dataset.seen) if dataset.unseen else dataset
+        records = score_models(trained, scored_task(trained, seen), part, pair)
+        channel = channels[0] if len(channels) == 1 else "all"
+        chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
+        mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
+        return 1.0 - mae / reference_mae if reference_mae else math.nan
+
+    def records(self, data: Any, part: str = "test") -> pd.DataFrame:
+        """All scores of the model and of its reference forecasts, one number in a row.
+
+        Args:
+            data: as for `fit`.
+            part: "test", "validation" or "train".
+
+        Returns:
+            Columns dataset, model, points, channel, lead, metric, value, seed.
+        """
+        return records_table(_records(self.trained, data, part))
+
+    def save(self, folder: str | Path) -> None:
+        """Save the trained model with its parameters as a run folder.
+
+        Raises:
+            UsageError: the folder holds a run.
+        """
+        files = self.trained.files(self._metrics) | {PARAMETERS_FILE: self._parameters()}
+        place = RunFolder(folder)
+        with place.lock():
+            check_empty(place)
+            place.publish(files)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> STONet:
+        """Load a run folder, made by `fit`, `save` or the command line.
+
+        Parameters are restored. A run of the command line has none; its estimator has the
+        configuration of the run as settings.
+
+        Raises:
+            ModelFileError: the folder is damaged or of another version.
+        """
+        trained, place = TrainedModel.load(folder), RunFolder(folder)
+        parameters: dict[str, Any] = {"settings": trained.config}
+        try:
+            metrics = json.loads(place.read("metrics.json"))
+            if PARAMETERS_FILE in place.files:
+                parameters = json.loads(place.read(PARAMETERS_FILE))
+            estimator = cls(**parameters)
+            _ = estimator.config  # validates
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{folder}: {PARAMETERS_FILE} or metrics.json is not valid ({error}). Fit again."
+            ) from error
+        estimator._trained, estimator._metrics = trained, metrics
         return estimator
 
+    def _parameters(self) -> bytes:
+        """The parameters as JSON."""
+        parameters = self.get_params()
+        given = parameters["settings"]
+        if isinstance(given, Config):
+            given = given.model_dump(exclude_unset=True)
+        as_json = given if isinstance(given, (Mapping, str)) else list(given)
+        return (json.dumps(parameters | {"settings": as_json}, indent=1) + "\n").encode()
 
-def as_dataset(data: Data, config: Config) -> Dataset:
-    """A single Field is a data set of one episode; anything else is read."""
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, Field):
-        return Dataset((data,))
-    name = str(data) if isinstance(data, (str, Path)) else "data"
-    return Dataset((read_with(data, config.read),), name)
 
+def evaluate(
+    model: STONet | TrainedModel | str | Path, data: Any, part: str = "test"
+) -> pd.DataFrame:
+    """Scores of a model and of its reference forecasts, over all leads.
 
-def reading_for(run: TrainedModel, data: Data = None) -> Config:
-    """How files are read for a trained run: as for training, of any time, its variables only.
+    Args:
+        model: an estimator, a trained model or a run folder.
+        data: a Field, a Dataset or anything that `stonet.read` takes.
+        part: "test", "validation" or "train".
 
-    To be scored, what it was trained on is cut as it was then.
+    Returns:
+        A row for each model, group of points and channel; columns mae, rmse, mape, bias, skill.
+
+    Example:
+        >>> stonet.evaluate(model, observations).loc["stonet", "skill"]
     """
-    if isinstance(data, (str, Path)) and str(data) == run.dataset:
-        return run.config
-    changed = {"start": None, "stop": None, "variables": run.channels}
-    return run.config.model_copy(update={"read": run.config.read.model_copy(update=changed)})
+    if isinstance(model, (str, Path)):
+        model = TrainedModel.load(model)
+    trained = model.trained if isinstance(model, STONet) else model
+    return score_table(_records(trained, data, part))
 
 
-def as_points(at: Places | None, kind: Kind) -> Points | None:
-    """Where to ask, from whatever says so."""
-    if at is None or isinstance(at, Points):
-        return at
-    entries: list[Any] = [at] if isinstance(at, (str, Path)) else list(at)
-    if entries and all(isinstance(e, (int, float, np.number)) for e in entries):
-        entries = [entries]  # a lone pair
-    return parse_sites([str(e) if isinstance(e, (str, Path)) else _pair(e) for e in entries], kind)
-
-
-def _pair(place: Any) -> tuple[float, float]:
-    try:
-        first, second = (float(number) for number in place)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{place!r} is no place; give pairs (lat, lon) or (x, y), Points or a CSV of sites."
-        ) from None
-    return first, second
-
-
-def fit_run(
-    task: Task,
-    folder: str | Path | None,
-    resume: bool,
-    watch: ProgressCallback,
-    replace_run: bool = False,
-) -> tuple[TrainedModel, State]:
-    """Train for a task; publish the run in its folder as a whole."""
-    run = TrainedModel.untrained(task)
-    trainer = Trainer(run, task)  # refuses what cannot be trained before a folder is made
-    if folder is None or not distributed.is_first():
-        return run, trainer.fit(None, resume, watch)
-    place = RunFolder(folder)
-    with place.lock():
-        if not (resume or replace_run):
-            check_empty(place)
-        state = trainer.fit(place, resume, watch)
-        place.publish(run.files(summary(state)))
-    return run, state
-
-
-def check_empty(place: RunFolder) -> None:
-    """Refuse a folder that holds a run."""
-    if place.files or any(True for _ in place.states()):
-        raise UsageError(
-            f"'{place.path}' holds a run already, finished or interrupted. Choose another folder, "
-            "or go on where it stopped with --resume (in Python: resume=True)."
-        )
-
-
-def summary(state: State) -> Mapping[str, Any]:
-    """How training went, for metrics.json."""
-    return {
-        "best_validation": state.best,
-        "best_step": state.best_step,
-        "steps": state.step,
-        "skipped_steps": state.skipped,
-        "isolated_points": state.isolated,
-        "history": state.history,
-    }
-
-
-def held_out(run: TrainedModel, dataset: Dataset) -> Dataset:
-    """Unseen is what the run was not trained on; of wholly other points, the share it held out.
-
-    A run that held nothing out leaves the data set's own choice.
-    """
-    share = run.config.data.unseen
-    if not share or dataset.points.kind != run.nodes.kind:
-        return hold_out(dataset, share)
-    known = own_nodes(dataset.points, run.nodes) < len(run.nodes)
-    if not known.any():
-        return hold_out(dataset, share)
-    return replace(dataset, unseen=tuple(np.flatnonzero(~known).tolist()))
-
-
-def scored_task(run: TrainedModel, dataset: Dataset) -> Task:
-    """The data set cut and scaled as the run was trained, for scoring."""
-    check_scorable(run, dataset)
-    dataset, data = held_out(run, dataset), run.config.data
-    parts = split(dataset, run.time_spec, data.split, data.stride or 1)
-    return Task(dataset, run.config, run.time_spec, run.scaler, parts)
+def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
+    dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
+    return score_models(trained, scored_task(trained, dataset), part)

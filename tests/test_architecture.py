@@ -36,6 +36,7 @@ LAYERS["experiments"] = [
 ]
 LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these
+UPWARD = {"data.field": {"io.write"}}  # Field.to_csv and its siblings, imported when called
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
@@ -111,7 +112,7 @@ def test_imports_follow_the_layers(module: str):
         found = imported_modules(parse(module), lazy=False)
         assert found <= {"_version", "_version.__version__"}, "stonet/__init__.py imports lazily"
     elif package_of(module) not in FREE:
-        assert not forbidden(parse(module), package_of(module))
+        assert forbidden(parse(module), package_of(module)) == UPWARD.get(module, set())
     else:
         assert {package_of(name) for name in imported_modules(parse(module))} <= FREE
 

@@ -1,4 +1,4 @@
-"""Configuration: presets, files, settings, each stronger than the one before; no typo passes."""
+"""Configuration: settings override files, files override presets; typing errors are refused."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stonet.config import PRESETS, Config, load_config, make_config
+from stonet.config import PRESETS, Config, load_config, make_config, settings_table
 from stonet.errors import UsageError, unknown_name
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_say_nothing_but_differences(preset):
+def test_presets_hold_only_differences_from_the_defaults(preset):
     config, plain = load_config(preset), Config()
     assert make_config(PRESETS[preset]) == config
     for section, values in PRESETS[preset].items():
@@ -25,13 +25,13 @@ def test_presets_say_nothing_but_differences(preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_dumped_is_read_again(preset):
+def test_a_dumped_configuration_is_read_again(preset):
     config = load_config(preset, settings=["graph.within_radii=[0.1, 0.2, 0.4]", "data.past='6h'"])
     assert make_config(config.model_dump()) == config
     assert make_config(json.loads(config.model_dump_json())) == config  # lists for tuples
 
 
-def test_settings_beat_the_file_and_the_file_beats_the_preset(tmp_path):
+def test_settings_override_the_file_and_the_file_overrides_the_preset(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("[train]\nepochs = 7\nlr = 0.5\n[data]\nhorizon = '3h'\n", encoding="utf-8")
     before = copy.deepcopy(PRESETS)
@@ -59,7 +59,7 @@ def test_numbers_pass_through_settings_unchanged(lr, batch):
         ("data.past=3", 3),
     ],
 )
-def test_a_bare_word_is_text(setting, value):
+def test_a_bare_word_is_a_string(setting, value):
     assert load_config("tiny", settings=[setting]).data.past == value
 
 
@@ -79,14 +79,13 @@ def test_a_bare_word_is_text(setting, value):
         ("read.stop=none", "stop", None),
     ],
 )
-def test_a_lone_number_and_a_date_need_no_marks(setting, key, value):
-    """TOML knows numbers and dates; so does a file of settings."""
+def test_a_single_number_and_a_date_need_no_quotes(setting, key, value):
     config = load_config(settings=[setting])
     assert getattr(config.read, key) == value
     assert make_config(json.loads(config.model_dump_json())) == config
 
 
-def test_a_switch_is_no_number_and_no_date():
+def test_a_boolean_is_neither_a_number_nor_a_date():
     for setting in ("read.missing=true", "read.start=true", "read.stop=06:00:00"):
         with pytest.raises(UsageError, match=rf"{setting.partition('=')[0]} = .* does not fit"):
             load_config(settings=[setting])
@@ -126,7 +125,7 @@ def test_wrong_files_and_presets_are_refused(tmp_path):
             load_config(path=tmp_path / "bad.toml")
 
 
-def test_a_configuration_never_changes():
+def test_a_configuration_is_immutable():
     config = load_config("tiny")
     with pytest.raises(ValidationError, match="frozen"):
         config.train.lr = 1.0
@@ -140,9 +139,63 @@ def test_a_name_far_from_all_choices_gets_no_suggestion():
     assert error.exit_code == 2
 
 
-def test_none_is_a_choice_where_the_key_has_it_and_otherwise_means_not_set():
+def test_none_is_a_word_where_it_is_a_choice_and_else_leaves_a_setting_unset():
     assert load_config(settings=["network.base=none"]).network.base == "none"
     assert load_config("tiny", settings=["data.past=none"]).data.past is None
     assert load_config(settings=["train.lr=none"]).train.lr is None
     with pytest.raises(UsageError, match=r"train\.clip"):
         load_config(settings=["train.clip=none"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.lr=1e-3", "data.past=6h", "network.frames=none", "model=dcrnn"],
+        {"train": {"lr": 1e-3}, "data": {"past": "6h"}, "network": {"frames": None},
+         "model": "dcrnn"},
+        {"train.lr": 1e-3, "data.past": "6h", "network.frames": None, "model": "dcrnn"},
+        {"train": {"lr": 0.5}, "train.lr": 1e-3, "data": {"past": "6h"}, "network.frames": None,
+         "model": "dcrnn"},
+        Config(model="dcrnn", train={"lr": 1e-3}, data={"past": "6h"}, network={"frames": None}),
+    ],
+)  # fmt: skip
+def test_settings_may_be_strings_a_dictionary_or_a_configuration(settings):
+    config = load_config("tiny", settings=settings)
+    assert (config.model, config.train.lr, config.data.past) == ("dcrnn", 1e-3, "6h")
+    assert config.network.frames is None
+    assert config.train.batch == PRESETS["tiny"]["train"]["batch"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_complete_configuration_overrides_every_preset(preset):
+    complete = make_config(load_config("tiny", settings=["train.lr=1e-3"]).model_dump())
+    assert load_config(preset, settings=complete) == complete
+
+
+def test_wrong_dictionaries_are_refused_with_a_hint():
+    with pytest.raises(UsageError, match=r"Did you mean 'epochs'\?"):
+        load_config(settings={"train": {"epoch": 1}})
+    with pytest.raises(UsageError, match=r"Did you mean 'train'\?"):
+        load_config(settings={"trian.lr": 1})
+    with pytest.raises(UsageError, match=r"train\.lr = -1 does not fit"):
+        load_config(settings={"train.lr": -1})
+    with pytest.raises(UsageError, match=r"not of the form section\.key"):
+        load_config(settings={"train.lr.much": 1})
+
+
+def test_a_file_may_leave_a_setting_unset(tmp_path):
+    (tmp_path / "mine.toml").write_text('[network]\nframes = "none"\nbase = "none"\n')
+    config = load_config(path=tmp_path / "mine.toml")
+    assert config.network.frames is None and config.network.base == "none"
+
+
+def test_the_table_lists_every_setting_with_a_description():
+    rows = {(row.section, row.key): row for row in settings_table()}
+    dumped = Config().model_dump()
+    nested = {(s, key) for s, values in dumped.items() if s != "model" for key in values}
+    assert rows.keys() == nested | {("", "model")}
+    assert all(row.description and row.type for row in rows.values())
+    assert rows["network", "kernel"][2:4] == ("full or diag", "full")
+    assert rows["train", "lr"][2:4] == ("float or none", "none")
+    assert rows["data", "split"][2:4] == ("list of float", "(0.7, 0.1, 0.2)")
+    assert all(len(row.description) < 100 and "\n" not in row.description for row in rows.values())

@@ -1,24 +1,33 @@
-"""STONet, the estimator: what it fits, forecasts and scores is what the library does."""
+"""STONet, the estimator: fit, predict, score, save and load, with scikit-learn's conventions."""
 
 from __future__ import annotations
 
+import copy
+import inspect
+import io
+import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.small import HOUR, QUICK, small_dataset, small_field
+from jaxtyping import config as shape_checks
+from rich.console import Console
 
 import stonet
-from stonet.config import load_config
+from stonet.config import Config, load_config
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.data.splits import hold_out
-from stonet.errors import UsageError
-from stonet.estimator import STONet, as_points, held_out
-from stonet.evaluation.metrics import find
+from stonet.errors import ModelFileError, UsageError
+from stonet.estimator import STONet
+from stonet.evaluation.scoring import evaluate
+from stonet.evaluation.task import scored_task
 from stonet.io.write import write
-from stonet.training.task import Task
+from stonet.training import progress_bar
+from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel
 
 
@@ -32,11 +41,10 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[STONet, Path]:
     return estimator().fit(small_dataset(unseen=4), folder), folder
 
 
-def test_it_is_the_public_name() -> None:
-    assert stonet.STONet is STONet
+# Forecasts
 
 
-def test_a_forecast_follows_the_last_time_anywhere_and_at_any_time(
+def test_a_forecast_follows_the_last_time_at_any_point_and_time(
     fitted: tuple[STONet, Path],
 ) -> None:
     model, field = fitted[0], small_field(frames=60)
@@ -49,7 +57,47 @@ def test_a_forecast_follows_the_last_time_anywhere_and_at_any_time(
     assert between.points.names == ("here",) and np.isfinite(between.values).all()
 
 
-def test_each_fit_starts_anew(fitted: tuple[STONet, Path]) -> None:
+def test_times_may_be_leads_or_dates_of_many_types(fitted: tuple[STONet, Path]) -> None:
+    model, field = fitted[0], small_field(frames=60)
+    last = field.datetimes[-1]
+    expected = model.predict(field, times=["+1h", "+2h"])
+    for times in (
+        pd.timedelta_range("1h", periods=2, freq="1h"),
+        [timedelta(hours=1), pd.Timedelta("2h")],
+        np.array([1, 2], "timedelta64[h]"),
+        last + np.array([1, 2], "timedelta64[h]"),
+        [pd.Timestamp(last) + pd.Timedelta("1h"), str(last + np.timedelta64(2, "h"))],
+    ):
+        np.testing.assert_array_equal(model.predict(field, times=times).values, expected.values)
+    for single in (
+        "+1h",
+        timedelta(hours=1),
+        np.timedelta64(1, "h"),
+        last + np.timedelta64(1, "h"),
+    ):
+        found = model.predict(field, times=single)
+        assert found.times.tolist() == [field.times[-1] + HOUR]
+        np.testing.assert_allclose(found.values, expected.values[:1], atol=1e-5)
+
+
+def test_query_points_may_be_points_a_table_a_file_or_pairs(
+    fitted: tuple[STONet, Path], tmp_path: Path
+) -> None:
+    model, field = fitted[0], small_field(frames=60)
+    table = pd.DataFrame({"station": ["a", "b"], "x": [0.5, 0.25], "y": [0.5, 0.75]})
+    table.to_csv(tmp_path / "sites.csv", index=False)
+    pairs = [(0.5, 0.5), (0.25, 0.75)]
+    points = Points(np.array(pairs), "plane", ("a", "b"))
+    expected = model.predict(field, at=points)
+    for at in (table, tmp_path / "sites.csv", str(tmp_path / "sites.csv"), pairs, np.array(pairs)):
+        np.testing.assert_array_equal(model.predict(field, at=at).values, expected.values)
+    assert model.predict(field, at=table).points == points
+
+
+# Training
+
+
+def test_each_fit_starts_from_the_beginning(fitted: tuple[STONet, Path]) -> None:
     model, field = estimator(), small_field()
     forecasts = [model.fit(data).predict(field) for data in (field, small_dataset(4), field)]
     np.testing.assert_array_equal(forecasts[0].values, forecasts[2].values)
@@ -57,32 +105,145 @@ def test_each_fit_starts_anew(fitted: tuple[STONet, Path]) -> None:
     np.testing.assert_array_equal(forecasts[1].values, fitted[0].predict(field).values)
 
 
-def test_minutes_become_steps_once_and_then_the_same_ones_again(tmp_path, monkeypatch) -> None:
+def test_minutes_become_the_same_number_of_steps_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    runs = [estimator().fit(small_field(), minutes=0.03).run for _ in range(2)]
-    assert runs[0].config == runs[1].config
-    assert runs[0].config.train.steps is not None
-    before, after = (run.model.state_dict() for run in runs)
+    trained = [estimator().fit(small_field(), minutes=0.03).trained for _ in range(2)]
+    assert trained[0].config == trained[1].config
+    assert trained[0].config.train.steps is not None
+    before, after = (one.model.state_dict() for one in trained)
     assert all(before[name].equal(after[name]) for name in before)
 
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
-def test_no_length_of_a_training_is_refused(minutes: float) -> None:
+def test_invalid_minutes_are_refused(minutes: float) -> None:
     with pytest.raises(UsageError, match="expected a number above 0"):
         estimator().fit(small_field(), minutes=minutes)
 
 
-def test_the_score_is_the_skill_over_persistence_of_the_records(
+def test_a_horizon_may_be_a_duration() -> None:
+    model = estimator(horizon="12h", past="8h").fit(small_field(frames=240))
+    assert (model.trained.time_spec.horizon, model.trained.time_spec.past) == (12, 8)
+    ahead = model.predict(small_field())
+    assert len(ahead.times) == 12 and ahead.times[-1] - small_field().times[-1] == 12 * HOUR
+    with pytest.raises(UsageError, match="whole number of"):
+        estimator(horizon="90min").fit(small_field())
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(fitted: tuple[STONet, Path]) -> None:
+    with pytest.raises(UsageError, match=r"holds a run already.*resume=True"):
+        estimator().fit(small_dataset(4), fitted[1])
+    resumed = estimator().fit(small_dataset(4), fitted[1], resume=True)
+    field = small_field(frames=50)
+    np.testing.assert_array_equal(resumed.predict(field).values, fitted[0].predict(field).values)
+
+
+def test_files_are_read_as_for_training_but_of_any_time(tmp_path: Path) -> None:
+    write(small_field(), tmp_path / "all.csv")
+    settings = (*QUICK, "read.stop='2026-03-04'")
+    model = estimator(settings=settings).fit(tmp_path / "all.csv")
+    field = small_field()
+    assert model.predict(tmp_path / "all.csv").reference_time == field.times[-1]
+    assert model.score(tmp_path / "all.csv") == pytest.approx(
+        model.score(field.between(0, 96)), abs=1e-6
+    )
+    both = two_channels(field)
+    write(replace(both, channels=("t2m", "noise"), units=("degC", "1")), tmp_path / "more.csv")
+    assert model.predict(tmp_path / "more.csv").channels == ("t2m",)
+
+
+def test_an_estimator_without_training_is_refused() -> None:
+    model = STONet()
+    for act in (
+        lambda: model.predict(small_field()),
+        lambda: model.score(small_field()),
+        lambda: model.save("nowhere"),
+    ):
+        with pytest.raises(
+            UsageError, match=r"not trained yet\. Call fit\(data\), or STONet\.load"
+        ):
+            act()
+
+
+# The progress bar
+
+
+def bar(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> io.StringIO:
+    """What a training shows; the console of the bar writes here."""
+    text = io.StringIO()
+    monkeypatch.setattr(
+        progress_bar, "Console", lambda **options: Console(file=text, force_terminal=terminal)
+    )
+    return text
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "delay", "shown"),
+    [
+        (True, True, 99.0, True),
+        (True, False, 99.0, True),
+        (False, True, 0.0, False),
+        (None, True, 0.0, True),
+        (None, True, 99.0, False),
+        (None, False, 0.0, False),
+    ],
+)
+def test_the_bar_is_shown_on_request_or_in_a_terminal_after_a_delay(
+    progress: bool | None,
+    terminal: bool,
+    delay: float,
+    shown: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = bar(monkeypatch, terminal)
+    monkeypatch.setattr("stonet.estimator.DELAY", delay)
+    seen: list[int] = []
+    estimator().fit(small_field(), progress=progress, watch=lambda event: seen.append(event.step))
+    assert ("training" in text.getvalue()) == shown
+    assert ("6/6 steps" in text.getvalue()) == shown
+    assert seen[-1] == 6
+    assert shown or not text.getvalue()
+
+
+# Scores
+
+
+def test_the_score_is_the_skill_over_persistence_in_the_records(
     fitted: tuple[STONet, Path],
 ) -> None:
     model, data = fitted[0], small_dataset(unseen=4)
     records = model.records(data)
-    chosen = {"points": "seen", "channel": "t2m", "lead": "all", "metric": "mae"}
-    mae, reference = (find(records, model=m, **chosen) for m in ("stonet", "persistence"))
-    assert model.score(data) == 1 - mae / reference
+    chosen = records.query("points == 'seen' and channel == 't2m' and lead == 'all'")
+    mae = chosen.query("metric == 'mae'").set_index("model").value
+    assert model.score(data) == 1 - mae["stonet"] / mae["persistence"]
     assert model.score(data, part="validation") != model.score(data)
-    groups = {record["points"] for record in records}
-    assert groups == {"seen", "unseen", "unseen-no-history"}
+    assert set(records.points) == {"seen", "unseen", "unseen-no-history"}
+
+
+def test_records_are_those_of_the_library_as_a_table(fitted: tuple[STONet, Path]) -> None:
+    model, data = fitted[0], small_dataset(unseen=4)
+    expected = evaluate(model.trained, scored_task(model.trained, data))
+    found = model.records(data)
+    assert list(found) == list(expected[0])
+    assert found.drop(columns="value").to_dict("records") == [
+        {key: value for key, value in record.items() if key != "value"} for record in expected
+    ]
+    values = [np.nan if record["value"] is None else record["value"] for record in expected]
+    np.testing.assert_array_equal(found.value, values)
+
+
+def test_the_score_table_is_the_same_for_estimator_model_and_folder(
+    fitted: tuple[STONet, Path],
+) -> None:
+    model, data = fitted[0], small_dataset(unseen=4)
+    table = stonet.evaluate(model, data)
+    assert list(table) == ["mae", "rmse", "mape", "bias", "skill"]
+    assert table.index.names == ["model", "points", "channel"]
+    assert table.loc[("stonet", "seen", "t2m"), "skill"] == model.score(data)
+    assert (table.loc["persistence", "skill"] == 0).all()
+    for other in (model.trained, fitted[1], str(fitted[1])):
+        pd.testing.assert_frame_equal(stonet.evaluate(other, data), table)
 
 
 def two_channels(field: Field) -> Field:
@@ -98,114 +259,169 @@ def two_channels(field: Field) -> Field:
 def test_the_score_of_several_channels_is_over_all_of_them() -> None:
     data = two_channels(small_field())
     model = estimator().fit(data)
-    chosen = {"points": "seen", "channel": "all", "lead": "all", "metric": "mae"}
-    mae, reference = (
-        find(model.records(data), model=m, **chosen) for m in ("stonet", "persistence")
-    )
-    assert model.score(data) == 1 - mae / reference
+    table = stonet.evaluate(model, data)
+    assert model.score(data) == table.loc[("stonet", "seen", "all"), "skill"]
 
 
-def test_what_is_loaded_forecasts_and_scores_as_what_was_fitted(
-    fitted: tuple[STONet, Path],
-) -> None:
-    model, loaded = fitted[0], STONet.load(fitted[1])
-    field = small_field(frames=50)
-    np.testing.assert_array_equal(loaded.predict(field).values, model.predict(field).values)
-    assert loaded.score(small_dataset(4)) == model.score(small_dataset(4))
-    assert loaded.get_params()["horizon"] == 4 and loaded.config == model.run.config
-
-
-def test_a_horizon_may_be_a_duration() -> None:
-    model = estimator(horizon="12h", past="8h").fit(small_field(frames=240))
-    assert (model.run.time_spec.horizon, model.run.time_spec.past) == (12, 8)
-    ahead = model.predict(small_field())
-    assert len(ahead.times) == 12 and ahead.times[-1] - small_field().times[-1] == 12 * HOUR
-    with pytest.raises(UsageError, match=r"no whole number of the data's steps"):
-        estimator(horizon="90min").fit(small_field())
-
-
-def test_parameters_are_the_constructors_and_make_the_same_estimator() -> None:
-    given = {"horizon": 3, "past": 5, "preset": "tiny", "seed": 7, "settings": ("train.lr=1e-3",)}
-    model = STONet(**given)
-    assert model.get_params() == given
-    assert STONet(**model.get_params()).config == model.config
-    config = model.config
-    assert (config.data.horizon, config.data.past, config.train.seed) == (3, 5, 7)
-    assert config.train.lr == 1e-3
-
-
-def test_a_seed_among_the_settings_counts_unless_another_is_given() -> None:
-    assert STONet(settings=["train.seed=3"]).config.train.seed == 3
-    assert STONet(settings=["train.seed=3"], seed=0).config.train.seed == 0
-
-
-def test_wrong_parameters_are_refused_at_once() -> None:
-    with pytest.raises(UsageError, match=r"Unknown preset 'tinny'.*Did you mean 'tiny'"):
-        STONet(preset="tinny")
-    with pytest.raises(UsageError, match=r"Did you mean 'lr'"):
-        STONet(settings=["train.lrr=1"])
-
-
-def test_what_was_never_fitted_says_so() -> None:
-    model = STONet()
-    for act in (lambda: model.predict(small_field()), lambda: model.score(small_field())):
-        with pytest.raises(
-            UsageError, match=r"not trained yet\. Call fit\(data\), or STONet\.load"
-        ):
-            act()
-
-
-def test_a_folder_that_holds_a_run_is_not_overwritten(fitted: tuple[STONet, Path]) -> None:
-    with pytest.raises(UsageError, match=r"holds a run already.*resume=True"):
-        estimator().fit(small_dataset(4), fitted[1])
-    resumed = estimator().fit(small_dataset(4), fitted[1], resume=True)
-    field = small_field(frames=50)
-    np.testing.assert_array_equal(resumed.predict(field).values, fitted[0].predict(field).values)
-
-
-def test_other_data_cannot_be_scored(fitted: tuple[STONet, Path]) -> None:
+def test_data_of_another_kind_cannot_be_scored(fitted: tuple[STONet, Path]) -> None:
     other = Dataset((two_channels(small_field()),))
     with pytest.raises(ValueError, match=r"The data hold \('wind', 'noise'\)"):
         fitted[0].score(other)
 
 
-def test_unseen_is_what_training_never_saw_whoever_else_is_there() -> None:
-    whole = Dataset((small_field(),), "small")
-    run = TrainedModel.untrained(
-        Task.of(whole, load_config("tiny", settings=("data.unseen=0.25",)))
+# Parameters, after scikit-learn
+
+GIVEN = {"horizon": 3, "past": 5, "preset": "tiny", "seed": 7, "settings": ("train.lr=1e-3",)}
+
+
+def clone(model: STONet) -> STONet:
+    """As sklearn.base.clone: an unfitted copy, refused if the constructor changes a parameter."""
+    copied = {name: copy.deepcopy(value) for name, value in model.get_params(deep=False).items()}
+    made = type(model)(**copied)
+    for name, value in made.get_params(deep=False).items():
+        assert value is copied[name], f"the constructor modifies {name}"
+    return made
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(), ["train.lr=1e-3"], {"train": {"lr": 1e-3}}, {"train.lr": 1e-3}, load_config("paper")],
+)
+def test_an_estimator_can_be_cloned(settings: object, fitted: tuple[STONet, Path]) -> None:
+    model = STONet(**GIVEN | {"settings": settings})  # type: ignore[arg-type]
+    assert clone(model).config == model.config
+    again = clone(fitted[0])
+    assert again.get_params() == fitted[0].get_params()
+    assert not again.__sklearn_is_fitted__() and fitted[0].__sklearn_is_fitted__()
+
+
+def test_the_constructor_only_stores_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape_checks, "jaxtyping_disable", True)  # users run without type checks
+    names = list(inspect.signature(STONet).parameters)
+    given = {name: object() for name in names}
+    model = STONet(**given)  # type: ignore[arg-type]
+    assert vars(model) == given == model.get_params()
+
+
+def test_parameters_make_the_configuration() -> None:
+    config = STONet(**GIVEN).config  # type: ignore[arg-type]
+    assert (config.data.horizon, config.data.past, config.train.seed) == (3, 5, 7)
+    assert config.train.lr == 1e-3
+
+
+def test_parameters_can_be_changed() -> None:
+    model = STONet(preset="tiny")
+    assert model.set_params(horizon="6h", seed=3) is model
+    assert (model.config.data.horizon, model.config.train.seed) == ("6h", 3)
+    with pytest.raises(ValueError, match=r"Unknown parameter 'horizn'.*Did you mean 'horizon'"):
+        model.set_params(horizn=1)
+
+
+def test_settings_may_be_strings_a_dictionary_or_a_configuration() -> None:
+    expected = STONet(preset="tiny", settings=["train.lr=1e-3"]).config
+    for settings in ({"train": {"lr": 1e-3}}, {"train.lr": 1e-3}, Config(train={"lr": 1e-3})):
+        assert STONet(preset="tiny", settings=settings).config == expected  # type: ignore[arg-type]
+
+
+def test_a_seed_among_the_settings_counts_unless_one_is_given() -> None:
+    assert STONet(settings=["train.seed=3"]).config.train.seed == 3
+    assert STONet(settings=["train.seed=3"], seed=0).config.train.seed == 0
+
+
+def test_invalid_parameters_are_refused_by_fit() -> None:
+    with pytest.raises(UsageError, match=r"Unknown preset 'tinny'.*Did you mean 'tiny'"):
+        STONet(preset="tinny").fit(small_field())
+    with pytest.raises(UsageError, match=r"Did you mean 'lr'"):
+        STONet(settings=["train.lrr=1"]).fit(small_field())
+
+
+# Save and load
+
+
+@pytest.mark.parametrize(
+    "settings", [QUICK, {"train": {"steps": 3}, "network.base": "persistence"}, load_config("tiny")]
+)
+def test_a_saved_estimator_is_loaded_with_its_parameters(settings: object, tmp_path: Path) -> None:
+    model = estimator(horizon=3, seed=1, settings=settings).fit(small_field())
+    model.save(tmp_path / "run")
+    loaded = STONet.load(tmp_path / "run")
+    assert loaded.config == model.config
+    params = loaded.get_params()
+    assert (params["horizon"], params["seed"], params["preset"]) == (3, 1, "tiny")
+    assert not isinstance(settings, (tuple, dict)) or list(params["settings"]) == list(settings)
+    field = small_field(frames=50)
+    np.testing.assert_array_equal(loaded.predict(field).values, model.predict(field).values)
+    assert loaded.score(small_field()) == model.score(small_field())
+    again = loaded.fit(small_field())
+    np.testing.assert_array_equal(again.predict(field).values, model.predict(field).values)
+
+
+def test_a_run_folder_of_fit_restores_the_parameters_too(fitted: tuple[STONet, Path]) -> None:
+    loaded = STONet.load(fitted[1])
+    assert loaded.config == fitted[0].config
+    assert loaded.score(small_dataset(4)) == fitted[0].score(small_dataset(4))
+
+
+def test_a_loaded_estimator_can_be_saved_again(fitted: tuple[STONet, Path], tmp_path: Path) -> None:
+    STONet.load(fitted[1]).save(tmp_path / "copy")
+    first, second = (RunFolder(path) for path in (fitted[1], tmp_path / "copy"))
+    for name in ("model.safetensors", "metrics.json", "config.json", "estimator.json"):
+        assert first.read(name) == second.read(name), name
+
+
+def test_a_run_of_the_command_line_is_loaded_with_its_configuration(
+    fitted: tuple[STONet, Path], tmp_path: Path
+) -> None:
+    RunFolder(tmp_path / "run").publish(fitted[0].trained.files({}))
+    loaded = STONet.load(tmp_path / "run")
+    assert loaded.config == fitted[0].trained.config == loaded.get_params()["settings"]
+
+
+def test_saving_does_not_replace_a_run(fitted: tuple[STONet, Path]) -> None:
+    with pytest.raises(UsageError, match="holds a run already"):
+        fitted[0].save(fitted[1])
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"{", b'{"horizn": 3}', b'{"preset": "tinny"}', b'{"settings": 3}']
+)
+def test_damaged_parameters_are_refused(
+    content: bytes, fitted: tuple[STONet, Path], tmp_path: Path
+) -> None:
+    files = fitted[0].trained.files({}) | {"estimator.json": content}
+    RunFolder(tmp_path / "run").publish(files)
+    with pytest.raises(ModelFileError, match=r"estimator\.json"):
+        STONet.load(tmp_path / "run")
+
+
+# Descriptions
+
+
+def test_an_estimator_describes_its_parameters_and_its_model(fitted: tuple[STONet, Path]) -> None:
+    assert repr(STONet()) == "STONet()\n  state  not fitted"
+    assert repr(STONet(horizon="6h", seed=0)).startswith("STONet(horizon='6h', seed=0)")
+    for described in (fitted[0], fitted[0].trained):
+        text = repr(described)
+        for part in ("t2m (degC)", "6 steps in, 4 out, 1 h each", "16 points on a plane", "small"):
+            assert part in text
+        assert len(text.splitlines()) <= 5
+        assert "<table>" in described._repr_html_()
+    assert "parameters" in repr(fitted[0].trained)
+
+
+def test_descriptions_stay_short_and_hold_no_foreign_markup(fitted: tuple[STONet, Path]) -> None:
+    hostile = "<script>alert(1)</script>"
+    many = ["train.lr=1e-3"] * 5000
+    trained: TrainedModel = replace(
+        fitted[0].trained, dataset=hostile * 100, channels=(hostile,) * 3000, units=("K",) * 3000
     )
-    never = set(held_out(run, whole).unseen)
-    assert len(never) == 5 and len(run.nodes) == 15
-    for lost in range(20):  # a station that reports no more
-        left = np.setdiff1d(np.arange(20), lost)
-        found = left[list(held_out(run, whole.take(left)).unseen)]
-        assert set(found.tolist()) == never - {lost}
-    elsewhere = Dataset((small_field(seed=1),), "other")  # it knows none of these points
-    assert held_out(run, elsewhere).unseen == hold_out(elsewhere, 0.25).unseen
+    for described in (STONet(preset=hostile, settings=many), trained):
+        assert len(repr(described)) < 600
+        html = described._repr_html_()
+        assert len(html) < 3000 and "<script" not in html and "&lt;script" in html
 
 
-def test_files_are_read_for_a_run_as_for_training_but_of_any_time(tmp_path: Path) -> None:
-    write(small_field(), tmp_path / "all.csv")
-    settings = (*QUICK, "read.stop='2026-03-04'")
-    model = estimator(settings=settings).fit(tmp_path / "all.csv")
-    field = small_field()
-    assert model.predict(tmp_path / "all.csv").reference_time == field.times[-1]
-    cut = field.between(0, 96)
-    assert model.score(tmp_path / "all.csv") == pytest.approx(model.score(cut), abs=1e-6)
-    both = two_channels(field)
-    write(replace(both, channels=("t2m", "noise"), units=("degC", "1")), tmp_path / "more.csv")
-    assert model.predict(tmp_path / "more.csv").channels == ("t2m",)
-
-
-def test_places_may_be_written_in_many_ways() -> None:
-    expected = np.array([[46.5, 6.25], [1.0, 2.0]])
-    for given in (expected, expected.tolist(), list(zip(*expected.T, strict=True))):
-        found = as_points(given, "plane")
-        assert found is not None
-        np.testing.assert_array_equal(found.coordinates, expected)
-    for lone in ((46.5, 6.25), expected[0], "46.5,6.25", ["46.5,6.25"]):
-        found = as_points(lone, "plane")
-        assert found is not None
-        np.testing.assert_array_equal(found.coordinates, expected[:1])
-    with pytest.raises(UsageError, match="is no place; give pairs"):
-        as_points([(1.0, 2.0, 3.0)], "plane")
+def test_metrics_of_the_training_are_kept(fitted: tuple[STONet, Path]) -> None:
+    metrics = json.loads(RunFolder(fitted[1]).read("metrics.json"))
+    assert fitted[0].state is not None
+    assert metrics["steps"] == fitted[0].state.step

@@ -169,7 +169,8 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
     are used completely, of any time.
     """
     from stonet.config import load_config, make_config
-    from stonet.estimator import held_out, reading_for
+    from stonet.evaluation.task import held_out
+    from stonet.training.trained_model import reading_for
 
     defaults = (trained.config if data is None else reading_for(trained)).read.model_dump()
     options = load_config(settings=read).model_dump(exclude_unset=True).get("read", {})

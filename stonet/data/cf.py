@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
-from stonet.errors import DataError
-from stonet.system.atomic import replacing
+from stonet.errors import UsageError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -63,7 +65,7 @@ def to_xarray(field: Field) -> xr.Dataset:
     import xarray as xr
 
     dataset, channels = outline(field)
-    values = np.where(field.observed, field.values, np.float32("nan"))
+    values = field.values
     missing = {"_FillValue": np.float32("nan")}
     variables: dict[Any, Any] = {
         name: (("time", "station"), values[:, :, i], about, missing)
@@ -143,8 +145,7 @@ def to_netcdf(field: Field, path: str | Path) -> None:
     with netcdf_in_pieces(Path(path), *outline(field), chunks=(rows, CHUNK)) as write:
         for start in range(0, times, several):
             part = slice(start, start + several)
-            known = np.where(field.observed[part], field.values[part], np.float32("nan"))
-            write((start, 0), known)
+            write((start, 0), field.values[part])
 
 
 @contextmanager
@@ -195,6 +196,31 @@ def netcdf_in_pieces(
             yield write
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file or a store that takes the place of `path` once it is complete."""
+    if not path.parent.is_dir():
+        raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield folder / path.name
+        put(folder / path.name, path, folder / "before")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def put(new: Path, path: Path, before: Path) -> None:
+    """Give `new` its name; a folder that has it goes to `before`, and comes back on failure."""
+    try:
+        if path.is_dir():  # os.replace takes no folder that is not empty
+            os.replace(path, before)
+        os.replace(new, path)
+    except BaseException:
+        if before.exists() and not path.exists():
+            os.replace(before, path)
+        raise
+
+
 def _timeline(times: np.ndarray, calendar: bool, attrs: dict[str, str]) -> tuple[Any, ...]:
     """A time variable that loses no nanosecond: dates, seconds, or whole numbers of a unit."""
     dims = ("time",) * times.ndim
@@ -234,14 +260,3 @@ def _site(name: str, row: np.ndarray, kind: str) -> tuple[Any, ...]:
     if name == "nearest_observation" and kind == "sphere":
         attrs = attrs | {"units": "km"}
     return "station", row, attrs
-
-
-def nanoseconds(times: np.ndarray) -> np.ndarray:
-    """Dates or durations as int64; NaT and what int64 cannot count in nanoseconds are refused."""
-    exact = times.astype(f"{times.dtype.kind}8[ns]")
-    if (np.isnat(times) | (exact.astype(times.dtype) != times)).any():
-        raise DataError(
-            "Some times are missing (NaT) or outside the years 1678 to 2262 that nanoseconds in "
-            "64 bits can count. Drop or shift them."
-        )
-    return exact.astype(np.int64)

@@ -32,6 +32,13 @@ def parse_duration(text: str) -> int:
     return round(sum(float(number) * UNITS[unit] for number, unit in parts))
 
 
+def duration_label(nanoseconds: int) -> str:
+    """A duration in the largest unit that it reaches: '90 min' is '1.5 h'."""
+    sizes = [(unit, size) for unit, size in UNITS.items() if size <= abs(nanoseconds)]
+    unit, size = sizes[-1] if sizes else ("s", SECOND)
+    return f"{nanoseconds / size:.4g} {unit}"
+
+
 def in_steps(length: int | str, step: int) -> int:
     """A length in whole steps of `step` nanoseconds."""
     if isinstance(length, str):

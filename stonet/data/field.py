@@ -1,42 +1,54 @@
-"""Field: values at scattered points through time. The one currency; it enters and it leaves.
+"""Field and Dataset: values at scattered points through time, in the data's units.
 
-Everything outside the model is in the data's own units. A value that was not observed is missing:
-NaN in files, False in `mask`, and without any influence wherever the field goes.
+Every step of the way takes or gives a Field. A value that was not observed is NaN in `values` and
+False in `mask`; it has no influence on any result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
-from stonet.data import cf
+from stonet.data import cf, display, selection, validation
+from stonet.data.dates import time_label as time_label
+from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
-from stonet.errors import DataError
+from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Observed or forecast values, checked once, at birth, and immutable ever after.
+    """Observed or forecast values at points through time; checked once and immutable.
+
+    Example:
+        >>> field = stonet.read("stations.csv")
+        >>> field.sel(time=slice("2019-03", "2019-05"), station="Bern").to_dataframe()
 
     Args:
-        values: (time, node, channel), in `units`.
-        times: (time,) nanoseconds: since 1970 UTC, or since zero where `calendar` is False.
-        points: where the nodes are.
+        values: (time, node, channel), in `units`; NaN where missing.
+        times: (time,) nanoseconds since 1970 UTC, or since zero if `calendar` is False; also
+            datetime64. They must increase.
+        points: positions and names of the nodes.
         channels: one name for each channel.
-        mask: True where a value was observed; by default where it is not NaN.
-        units: one for each channel.
-        calendar: whether `times` are dates, so that hour of day and day of year mean something.
-        reference_time: for forecasts, the last time whose data was known.
-        attrs: free notes carried along (title, source, licence).
-        sites: numbers of each point, such as its altitude, by name.
-        notes: what reading did to the data (merged, dropped, assumed), for people to read.
+        mask: True where a value was observed (None: where it is not NaN).
+        units: one for each channel (empty: "1" for all).
+        calendar: whether `times` are dates, with hours of the day and days of the year.
+        reference_time: of a forecast, the last time with observations (issue time).
+        attrs: free metadata (title, source, licence).
+        sites: numbers of each point, such as the altitude, by name.
+        notes: sentences about changes made on reading (merged, dropped, assumed).
+
+    Raises:
+        DataError: shapes, types, times or values do not fit; the message names the first defect.
     """
 
     values: Float32[np.ndarray, "time node channel"]
@@ -53,25 +65,27 @@ class Field:
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
-        channels, units = _checked_channels(self.channels, self.units)
-        _check_shape(values, len(self.points), channels)
-        times = _checked_times(np.asarray(self.times), len(values), self.calendar)
-        mask = ~np.isnan(values) & _checked_mask(self.mask, values.shape)
+        channels, units = validation.checked_channels(self.channels, self.units)
+        validation.check_shape(values, len(self.points), channels)
+        times = validation.checked_times(np.asarray(self.times), len(values), self.calendar)
+        mask = ~np.isnan(values) & validation.checked_mask(self.mask, values.shape)
         with np.errstate(over="ignore"):  # too large for float32: infinite, and refused as such
-            values = np.where(mask, values, 0).astype(np.float32)
-        _check_finite(values, times, self.points, channels, self.calendar)
+            values = np.where(mask, values.astype(np.float32), np.float32("nan"))
+        validation.check_finite(values, times, self.points, channels, self.calendar)
         for array in (values, mask, times):
             array.setflags(write=False)
-        sites = {name: _checked_site(name, row, self.points) for name, row in self.sites.items()}
+        count = len(self.points)
+        sites = {n: validation.checked_site(n, row, count) for n, row in self.sites.items()}
         checked = dict(values=values, mask=mask, times=times, channels=channels, units=units)
         for key, value in (checked | {"sites": sites, "notes": tuple(self.notes)}).items():
             object.__setattr__(self, key, value)
 
     @classmethod
     def trusted(cls, **parts: Any) -> Field:
-        """From parts that are checked and final already: shared, not copied; 0 where missing.
+        """Make a field of checked parts without copying them: arrays may be files on disk.
 
-        They may be files on disk, larger than memory.
+        Args:
+            **parts: all attributes. Values must be NaN exactly where the mask is False.
         """
         made = object.__new__(cls)
         for key, value in parts.items():
@@ -80,24 +94,111 @@ class Field:
             object.__setattr__(made, key, value)
         return made
 
+    def __repr__(self) -> str:
+        return display.as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return display.as_html(self._title(), self._summary())
+
+    def _title(self) -> str:
+        times, stations, channels = self.values.shape
+        kind = "Field" if self.reference_time is None else "Forecast field"
+        sizes = zip((times, stations, channels), ("time", "station", "channel"), strict=True)
+        return f"{kind}: {' x '.join(display.counted(*size) for size in sizes)}"
+
+    def _summary(self) -> dict[str, str]:
+        return {
+            "period": display.period([self]),
+            "extent": display.extent(self.points),
+            "channels": display.channels_with_units(self.channels, self.units),
+            "missing": display.missing_share([self]),
+        }
+
     @property
     def observed(self) -> Bool[np.ndarray, "time node channel"]:
-        """The mask, never None: True where a value was observed."""
-        assert self.mask is not None  # set at birth
+        """The mask: True where a value was observed."""
+        assert self.mask is not None  # set by the constructor
         return self.mask
+
+    def _filled(self, frames: slice = slice(None)) -> Float32[np.ndarray, "time node channel"]:
+        """The values of these frames with 0 where they are missing; only these are copied."""
+        return np.where(self.observed[frames], self.values[frames], np.float32(0))
+
+    @property
+    def datetimes(self) -> np.ndarray:
+        """The times as datetime64[ns] in UTC; without a calendar as timedelta64[ns] since zero."""
+        return self.times.astype("datetime64[ns]" if self.calendar else "timedelta64[ns]")
 
     @property
     def quantity(self) -> tuple[tuple[str, str], ...]:
-        """What is measured: each channel's name and unit."""
+        """Name and unit of each channel."""
         return tuple(zip(self.channels, self.units, strict=True))
 
     @property
     def step(self) -> int:
-        """The usual time between frames, in nanoseconds (the median; 1 s for a single frame)."""
-        return int(np.median(np.diff(self.times))) if len(self.times) > 1 else cf.NANOSECONDS
+        """The median time between frames, in nanoseconds; 1 s for a single frame."""
+        return int(np.median(np.diff(self.times))) if len(self.times) > 1 else SECOND
+
+    def sel(
+        self,
+        time: selection.TimeLabels | None = None,
+        station: selection.StationLabels | None = None,
+    ) -> Field:
+        """Select by label; both axes are kept, even if one element is left.
+
+        Args:
+            time: a date as long as it is written ("2019-03" is a month), a datetime, a list of
+                them, or a slice that includes both ends. Without a calendar, durations since zero.
+            station: a name, a list of names in the wanted order, or a slice of names.
+
+        Raises:
+            UsageError: a label names nothing.
+
+        Example:
+            >>> field.sel(time=slice("2019-03-01", "2019-03-15T12"), station=["Bern", "Basel"])
+        """
+        frames = None if time is None else selection.frames_at(self.times, self.calendar, time)
+        nodes = None if station is None else selection.stations_named(self.points.names, station)
+        return self._at(frames, nodes)
+
+    def isel(
+        self, time: selection.Indices | None = None, station: selection.Indices | None = None
+    ) -> Field:
+        """Select by position; both axes are kept, even if one element is left.
+
+        Args:
+            time: numbers, a slice or a Boolean array, in the order of the times.
+            station: numbers, a slice or a Boolean array.
+
+        Example:
+            >>> field.isel(time=slice(-24, None), station=[0, 3])
+        """
+        frames = nodes = None
+        if time is not None:
+            frames = selection.positions_of(time, len(self.times), "times")
+        if station is not None:
+            nodes = selection.positions_of(station, len(self.points), "stations")
+        return self._at(frames, nodes)
+
+    def _at(
+        self,
+        frames: Int64[np.ndarray, " frame"] | None,
+        nodes: Int64[np.ndarray, " chosen"] | None,
+    ) -> Field:
+        """The field at these positions; consecutive frames are not copied."""
+        chosen = self
+        if frames is not None:
+            steps = np.diff(frames)
+            if (steps <= 0).any():
+                raise UsageError("Selected times must be in increasing order, each once.")
+            consecutive = (steps == 1).all()
+            index = slice(int(frames[0]), int(frames[-1]) + 1) if consecutive else frames
+            parts = {n: vars(self)[n][index] for n in ("values", "mask", "times")}
+            chosen = Field.trusted(**(vars(self) | parts))
+        return chosen if nodes is None else chosen.take(nodes)
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Field:
-        """The same times at some of the points."""
+        """All times at the points at these positions, in this order."""
         chosen = dict(
             values=self.values[:, index],
             mask=self.observed[:, index],
@@ -107,14 +208,15 @@ class Field:
         return Field.trusted(**(vars(self) | chosen))
 
     def between(self, start: int, stop: int) -> Field:
-        """The frames at positions start <= i < stop."""
+        """The frames at positions start <= i < stop; nothing is copied."""
         if not 0 <= start < stop <= len(self.times):
-            raise DataError(f"Frames {start}..{stop} asked of a field with {len(self.times)}.")
-        names = ("values", "mask", "times")
-        return Field.trusted(**(vars(self) | {n: vars(self)[n][start:stop] for n in names}))
+            raise DataError(
+                f"Frames {start}..{stop} were requested of a field with {len(self.times)} frames."
+            )
+        return self._at(np.arange(start, stop), None)
 
     def joined(self, other: Field) -> Field:
-        """The same times at these points and the other field's points."""
+        """The same times at the points of this field, followed by those of another one."""
         if not np.array_equal(self.times, other.times) or self.quantity != other.quantity:
             raise DataError(
                 "Only fields with the same times, channels and units can be joined; got "
@@ -133,28 +235,77 @@ class Field:
             },
         )
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """A long table: one row for each time and station, one column for each channel.
+
+        Columns: time (datetime64 in UTC; without a calendar timedelta64), station, lat and lon (or
+        x and y), the channels, and what is known of each station, such as the altitude.
+        """
+        import pandas as pd
+
+        stations, frames = len(self.points), len(self.times)
+        columns: dict[str, np.ndarray] = {
+            "time": np.repeat(self.datetimes, stations),
+            "station": np.tile(np.array(self.points.names, dtype=object), frames),
+        }
+        for axis, row in zip(self.points.geometry.axes, self.points.coordinates.T, strict=True):
+            columns[axis] = np.tile(row, frames)
+        for number, name in enumerate(self.channels):
+            free = name if name not in columns else f"{name}_value"
+            columns[free] = self.values[:, :, number].ravel()
+        for name, row in self.sites.items():
+            free = name if name not in columns else f"{name}_of_station"
+            columns[free] = np.tile(row, frames)
+        return pd.DataFrame(columns)
+
     def to_xarray(self) -> xr.Dataset:
         """A CF discrete-sampling-geometry data set: dims (time, station), NaN where missing."""
         return cf.to_xarray(self)
 
-    def to_netcdf(self, path: str) -> None:
-        """Write the CF form; the file appears whole or not at all."""
-        cf.to_netcdf(self, path)
+    def to_netcdf(self, path: str | Path) -> None:
+        """Write a CF NetCDF file (.nc); it replaces an older file once it is complete."""
+        self._write(path, ".nc")
+
+    def to_zarr(self, path: str | Path) -> None:
+        """Write a CF Zarr store (.zarr); it replaces an older store once it is complete."""
+        self._write(path, ".zarr")
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a long table (.csv or .csv.gz) with units in its header; see `stonet.io.write`."""
+        self._write(path, ".csv", ".csv.gz")
+
+    def _write(self, path: str | Path, *suffixes: str) -> None:
+        from stonet.io.write import write  # the one import upwards, as pandas and xarray have it
+
+        if not str(path).lower().endswith(suffixes):
+            raise UsageError(f"Cannot write '{path}'; expected a name in {' or '.join(suffixes)}.")
+        write(self, path)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One or more Fields on the same points (*episodes*), and which points training never sees.
+    """One or more Fields (episodes) on the same points, and the points held out from training.
 
-    Windows never cross an episode's end. Lengths are the data set's own protocol, if it has one.
+    A window never crosses the end of an episode.
+
+    Args:
+        episodes: fields with the same points, channels and units.
+        name: for titles and messages.
+        unseen: positions of the points held out for the inductive evaluation.
+        past: frames in, if the data set prescribes them.
+        horizon: frames out, if the data set prescribes them.
+        stride: frames between the starts of two windows, if the data set prescribes them.
+
+    Raises:
+        DataError: there is no episode, or the episodes differ in points, channels or units.
     """
 
     episodes: tuple[Field, ...]
     name: str = "data"
-    unseen: tuple[int, ...] = ()  # positions of the points held out for the inductive evaluation
-    past: int | None = None  # frames in
-    horizon: int | None = None  # frames out
-    stride: int | None = None  # frames between the starts of two windows
+    unseen: tuple[int, ...] = ()
+    past: int | None = None
+    horizon: int | None = None
+    stride: int | None = None
 
     def __post_init__(self) -> None:
         if not self.episodes:
@@ -168,15 +319,40 @@ class Dataset:
                 )
             if other.calendar != first.calendar:
                 raise DataError(
-                    f"Episode {number} of '{self.name}' has {_clock_name(other)} and episode 0 "
-                    f"{_clock_name(first)}. All episodes of a data set have the same."
+                    f"Of episodes 0 and {number} of '{self.name}' one has dates and the other has "
+                    "seconds since zero. All episodes of a data set have the same."
                 )
         object.__setattr__(self, "unseen", tuple(int(i) for i in self.unseen))
         if self.unseen and not set(self.unseen) < set(range(len(first.points))):
             raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
 
+    def __repr__(self) -> str:
+        return display.as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return display.as_html(self._title(), self._summary())
+
+    def _title(self) -> str:
+        frames = sum(len(episode.times) for episode in self.episodes)
+        return (
+            f"Dataset '{display.shortened(self.name, display.MAX_NAME)}': "
+            f"{display.counted(len(self.episodes), 'episode')}, "
+            f"{display.counted(frames, 'time')} x {display.counted(len(self.points), 'station')}"
+        )
+
+    def _summary(self) -> dict[str, str]:
+        first = self.episodes[0]
+        return {
+            "period": display.period(self.episodes),
+            "extent": display.extent(self.points),
+            "channels": display.channels_with_units(first.channels, first.units),
+            "missing": display.missing_share(self.episodes),
+            "held out": f"{len(self.unseen)} of {len(self.points)} stations",
+        }
+
     @property
     def points(self) -> Points:
+        """The points of all episodes."""
         return self.episodes[0].points
 
     @property
@@ -187,103 +363,3 @@ class Dataset:
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Dataset:
         """The same episodes at some of the points, none of them held out."""
         return replace(self, episodes=tuple(e.take(index) for e in self.episodes), unseen=())
-
-
-def _checked_channels(
-    channels: Sequence[str], units: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and units as tuples; a lone string is one name."""
-    channels = (channels,) if isinstance(channels, str) else tuple(channels)
-    units = (units,) if isinstance(units, str) and units else tuple(units)
-    units = units or ("1",) * len(channels)
-    if not channels or len(set(channels)) < len(channels):
-        raise DataError(f"Channels {channels}: expected at least one, each with its own name.")
-    if len(units) != len(channels):
-        raise DataError(f"{len(units)} units for {len(channels)} channels. Give one each.")
-    return channels, units
-
-
-def _check_shape(values: np.ndarray, points: int, channels: tuple[str, ...]) -> None:
-    if values.dtype.kind not in "fiub":
-        raise DataError(f"Values have type {values.dtype}; expected real numbers.")
-    if values.ndim != 3:
-        raise DataError(f"Values have shape {values.shape}; expected (time, node, channel).")
-    if values.shape[1:] != (points, len(channels)):
-        raise DataError(
-            f"Values have shape {values.shape}, meaning {values.shape[1]} points and "
-            f"{values.shape[2]} channels; there are {points} points and channels {channels}. "
-            "Check the order of the axes: (time, node, channel)."
-        )
-
-
-def _checked_mask(mask: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    if mask is None:
-        return np.ones(shape, dtype=bool)
-    mask = np.asarray(mask)
-    if mask.shape != shape or mask.dtype != bool:
-        raise DataError(
-            f"The mask has shape {mask.shape} and type {mask.dtype}; expected {shape} like the "
-            "values, True where a value was observed."
-        )
-    return mask
-
-
-def _checked_site(name: str, row: np.ndarray, points: Points) -> np.ndarray:
-    row = np.array(row, dtype=np.float64)
-    if row.shape != (len(points),):
-        raise DataError(
-            f"'{name}' has shape {row.shape}; expected a number for each of the "
-            f"{len(points)} points."
-        )
-    row.setflags(write=False)
-    return row
-
-
-def _checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.ndarray, " time"]:
-    if np.issubdtype(times.dtype, np.datetime64):
-        times = cf.nanoseconds(times)
-    if times.shape != (frames,) or not np.issubdtype(times.dtype, np.integer):
-        raise DataError(
-            f"Times have shape {times.shape} and type {times.dtype}; expected {frames} integers "
-            "(nanoseconds) or datetime64, one for each frame."
-        )
-    if frames == 0:
-        raise DataError("The field has no frame: there is nothing to learn or to forecast from.")
-    times = times.astype(np.int64)
-    late = np.flatnonzero(np.diff(times) <= 0)
-    if len(late):
-        first = int(late[0])
-        raise DataError(
-            f"Times must increase strictly; {time_label(int(times[first + 1]), calendar)} follows "
-            f"{time_label(int(times[first]), calendar)} (frame {first + 1}; {len(late)} such "
-            "places). Sort the frames and merge the duplicates."
-        )
-    return times
-
-
-def _check_finite(
-    values: Float32[np.ndarray, "time node channel"],
-    times: Int64[np.ndarray, " time"],
-    points: Points,
-    channels: tuple[str, ...],
-    calendar: bool,
-) -> None:
-    infinite = ~np.isfinite(values)
-    if infinite.any():
-        frame, node, channel = (int(i[0]) for i in np.nonzero(infinite))
-        raise DataError(
-            f"{int(infinite.sum())} values are infinite (first: '{channels[channel]}' at point "
-            f"'{points.names[node]}', {time_label(int(times[frame]), calendar)}). "
-            "Set them to NaN if they are missing."
-        )
-
-
-def _clock_name(field: Field) -> str:
-    return "dates" if field.calendar else "seconds from zero"
-
-
-def time_label(nanoseconds: int, calendar: bool) -> str:
-    """A time as people write it: a date, or seconds from zero."""
-    if calendar:
-        return str(np.datetime64(nanoseconds, "ns").astype("datetime64[s]")) + "Z"
-    return f"{nanoseconds / cf.NANOSECONDS:g} s"

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from stonet.data import display
 from stonet.errors import DataError
 
 Kind = Literal["plane", "sphere"]
@@ -150,8 +151,18 @@ class Points:
         for key, value in (("coordinates", coordinates), ("names", names), ("embedded", embedded)):
             object.__setattr__(self, key, value)
 
+    def __repr__(self) -> str:
+        return display.as_text(f"Points: {len(self):,}", self._summary())
+
+    def _repr_html_(self) -> str:
+        return display.as_html(f"Points: {len(self):,}", self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        return {"extent": display.extent(self), "names": display.listed(self.names)}
+
     @property
     def geometry(self) -> Geometry:
+        """The geometry of their kind."""
         return GEOMETRIES[self.kind]
 
     def __len__(self) -> int:

@@ -143,4 +143,4 @@ def _blocks(
         length = max(1, BLOCK // max(1, field.values[0].size))
         for start in range(0, len(field.times), length):
             part = slice(start, start + length)
-            yield field.values[part][:, chosen], field.observed[part][:, chosen]
+            yield field._filled(part)[:, chosen], field.observed[part][:, chosen]

@@ -61,7 +61,7 @@ class Windows:
                 mine, field = owner == number, self.fields[number]
                 place = index[mine] - (ends[number] - len(field.times))
                 values[mine], observed[mine] = (self._read(p, place) for p in _parts(field))
-        values = self.scaler.normalise(values) * observed
+        values = self.scaler.normalise(np.where(observed, values, np.float32(0))) * observed
         return torch.from_numpy(values), torch.from_numpy(np.ascontiguousarray(observed))
 
     def _read(self, stored: np.ndarray, index: Int64[np.ndarray, " frame"]) -> np.ndarray:

@@ -79,6 +79,13 @@ def nearest_nodes(
     return np.asarray(distance), np.asarray(index, dtype=np.int64)
 
 
+def count_within(points: Points, radius: float) -> Int64[np.ndarray, " node"]:
+    """How many of the points lie within the radius of each, itself included."""
+    chord = points.geometry.chord(radius) * (1 + SLACK)
+    tree = cKDTree(points.embedded)
+    return np.asarray(tree.query_ball_point(points.embedded, chord, return_length=True))
+
+
 def within_radius(
     targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
 ) -> Neighbours:
@@ -94,9 +101,9 @@ def edges_within(
     target, source = pairs_within(targets, sources, radius)
     empty = np.flatnonzero(np.bincount(target, minlength=len(targets)) == 0)
     if len(empty):
-        _, nearest = cKDTree(sources.embedded).query(targets.embedded[empty])
+        _, closest = cKDTree(sources.embedded).query(targets.embedded[empty])
         target = np.concatenate([target, empty])
-        source = np.concatenate([source, nearest])
+        source = np.concatenate([source, closest])
     return target, source, len(empty)
 
 
@@ -172,8 +179,8 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
     """
     if queries == nodes:
         return np.arange(len(nodes))
-    distance, index = cKDTree(nodes.embedded).query(queries.embedded)
-    return np.where(same_place(np.asarray(distance)) > 0, index, len(nodes)).astype(np.int64)
+    distance, index = nearest_nodes(queries, nodes)
+    return np.where(same_place(distance[:, 0]) > 0, index[:, 0], len(nodes))
 
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:

@@ -152,6 +152,14 @@ class Accumulator:
         self.infinite += int(infinite.sum())
         return np.where(infinite, np.nan, block)
 
+    def mark_missing(self) -> None:
+        """NaN where no value was given, block by block: the arrays may be on disk."""
+        length = max(1, cells_at_once() // max(1, self.mask[0].size))
+        for start in range(0, len(self.times), length):
+            missing = ~self.mask[start : start + length]
+            if missing.any():
+                self.values[start : start + length][missing] = np.nan
+
     def notes(self) -> list[str]:
         """Sentences on what was done to the values."""
         notes = []

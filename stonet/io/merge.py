@@ -45,6 +45,7 @@ def merge_sources(sources: Sequence[LazySource], config: ReadConfig) -> Field:
     accumulator.total = sum(len(part.times) for part in parts)
     for part in parts:
         accumulator.add(part)
+    accumulator.mark_missing()
     notes = [*(note for part in parts for note in part.notes), *notes, *accumulator.notes()]
     references = {part.reference_time for part in parts}
     field = Field.trusted(

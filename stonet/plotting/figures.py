@@ -253,8 +253,7 @@ def _check_comparable(truth: Field, forecast: Field, leads: Sequence[int]) -> No
 
 def _observed(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
     """One channel, NaN where it was not observed."""
-    values = field.values[:, :, channel].astype(np.float64)
-    return np.where(field.observed[:, :, channel], values, np.nan)
+    return field.values[:, :, channel].astype(np.float64)
 
 
 def _robust_scale(values: Float64[np.ndarray, "lead node"]) -> Normalize:

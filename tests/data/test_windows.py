@@ -229,7 +229,9 @@ def test_few_episodes_are_cut_in_time_without_overlap(number):
     for i, whole in enumerate(episodes):
         pieces = [parts[part][i] for part in PARTS]
         assert np.array_equal(np.concatenate([p.times for p in pieces]), whole.times)
-        assert np.array_equal(np.concatenate([p.values for p in pieces]), whole.values)
+        assert np.array_equal(
+            np.concatenate([p.values for p in pieces]), whole.values, equal_nan=True
+        )
         shares = [len(piece.times) / len(whole.times) for piece in pieces]
         np.testing.assert_allclose(shares, SHARES, atol=0.01)
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from stonet.data.geometry import Points
 from stonet.graph import neighbours as module
 from stonet.graph.neighbours import (
+    count_within,
     edge_features,
     edge_width,
+    nearest_nodes,
     own_nodes,
     pairs_within,
     radius_for_degree,
@@ -37,6 +39,24 @@ def weather_grid() -> Points:
 def pairs(targets: Points, sources: Points, radius: float) -> list[tuple[int, int]]:
     target, source = pairs_within(targets, sources, radius)
     return list(zip(target.tolist(), source.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["plane", "sphere"])
+@pytest.mark.parametrize("count", [1, 7, 99])
+def test_the_nearest_nodes_are_those_of_a_full_search(kind: str, count: int) -> None:
+    nodes, queries = scattered(30, kind), scattered(5, kind, seed=1)
+    chords = np.linalg.norm(queries.embedded[:, None] - nodes.embedded, axis=2)
+    expected = np.argsort(chords, axis=1)[:, :count]
+    distance, index = nearest_nodes(queries, nodes, count)
+    np.testing.assert_array_equal(index, expected)
+    np.testing.assert_allclose(distance, np.take_along_axis(chords, expected, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["plane", "sphere"])
+def test_counts_within_a_radius_are_the_lengths_of_the_pair_lists(kind: str) -> None:
+    points = scattered(40, kind)
+    target, _ = pairs_within(points, points, 0.3)
+    np.testing.assert_array_equal(count_within(points, 0.3), np.bincount(target, minlength=40))
 
 
 @settings(max_examples=40)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import h5netcdf
 import numpy as np
 import pytest
@@ -47,10 +50,16 @@ def test_a_file_written_in_pieces_equals_one_that_xarray_writes(
 def test_a_long_field_is_copied_in_blocks_only(tmp_path, monkeypatch) -> None:
     field = make_forecast(times=START + HOUR * np.arange(2000), reference=False)
     sizes: list[int] = []
-    where = np.where
+    pieces = cf.netcdf_in_pieces
+
+    @contextmanager
+    def recorded(*arguments, **options) -> Iterator[cf.Write]:
+        with pieces(*arguments, **options) as write_piece:
+            yield lambda start, values: sizes.append(values.size) or write_piece(start, values)
+
     monkeypatch.setattr(cf, "CHUNK", 400)
     monkeypatch.setattr(cf, "PIECE", 1600)
-    monkeypatch.setattr(np, "where", lambda *a: sizes.append(a[0].size) or where(*a))
+    monkeypatch.setattr(cf, "netcdf_in_pieces", recorded)
     write.write(field, tmp_path / "out.nc")
     assert sizes == [1600] * 10
     np.testing.assert_array_equal(open_file(tmp_path / "out.nc").t2m, with_nan(field)[..., 0])

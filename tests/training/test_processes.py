@@ -23,8 +23,8 @@ from helpers.small import small_field
 from stonet.config import load_config
 from stonet.data.field import Dataset
 from stonet.errors import ModelFileError
-from stonet.estimator import fit_run
 from stonet.io.read import read
+from stonet.training.fit import fit_run
 from stonet.training.run_folder import RunFolder, unpack
 from stonet.training.task import Task
 from stonet.training.trainer import Progress
@@ -41,7 +41,7 @@ KILLED = """
 import os, signal
 from pathlib import Path
 from stonet.config import load_config
-from stonet.estimator import fit_run
+from stonet.training.fit import fit_run
 from stonet.data.field import Dataset
 from stonet.io.read import read
 from stonet.training.task import Task

@@ -17,8 +17,8 @@ from stonet import __version__
 from stonet.data.field import Dataset
 from stonet.data.scaling import Scaler
 from stonet.errors import ModelFileError, UsageError
-from stonet.estimator import fit_run
 from stonet.inference.forecast import forecast
+from stonet.training.fit import fit_run
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel, versions

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.cf import ALIASES, nanoseconds
+from stonet.data.cf import ALIASES
+from stonet.data.dates import nanoseconds
 from stonet.data.durations import UNITS
 from stonet.data.field import time_label
 from stonet.errors import DataError

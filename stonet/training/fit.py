@@ -1,0 +1,61 @@
+"""Fit a model to a task and publish it as a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stonet.errors import UsageError
+from stonet.system import distributed
+from stonet.training.run_folder import RunFolder
+from stonet.training.state import State
+from stonet.training.task import Task
+from stonet.training.trained_model import TrainedModel
+from stonet.training.trainer import Trainer, Watcher
+
+
+def fit_run(
+    task: Task, folder: str | Path | None, resume: bool, watch: Watcher, replace_run: bool = False
+) -> tuple[TrainedModel, State]:
+    """Train a model for a task; with a folder, publish it there once it is complete.
+
+    Args:
+        task: the data and the settings.
+        folder: the run folder to make (None: the model stays in memory).
+        resume: continue from the last saved state in the folder.
+        watch: called after each step and validation.
+        replace_run: replace a run that the folder holds.
+    """
+    trained = TrainedModel.untrained(task)
+    trainer = Trainer(trained, task)  # refuses an impossible task before a folder is made
+    if folder is None or not distributed.is_first():
+        return trained, trainer.fit(None, resume, watch)
+    place = RunFolder(folder)
+    with place.lock():
+        if not (resume or replace_run):
+            check_empty(place)
+        state = trainer.fit(place, resume, watch)
+        place.publish(trained.files(summary(state)))
+    return trained, state
+
+
+def check_empty(place: RunFolder) -> None:
+    """Refuse a folder that holds a run."""
+    if place.files or any(True for _ in place.states()):
+        raise UsageError(
+            f"'{place.path}' holds a run already, finished or interrupted. Choose another folder, "
+            "or continue the run with --resume (in Python: resume=True)."
+        )
+
+
+def summary(state: State) -> Mapping[str, Any]:
+    """The course of a training, for metrics.json."""
+    return {
+        "best_validation": state.best,
+        "best_step": state.best_step,
+        "steps": state.step,
+        "skipped_steps": state.skipped,
+        "isolated_points": state.isolated,
+        "history": state.history,
+    }
