@@ -40,7 +40,7 @@ def bench(
         raise UsageError(f"No folder '{out.parent}' to write '{out.name}' into. Create it first.")
     from benchmarks.report import records_table
     from stonet.cli.console import print_json, print_table, say
-    from stonet.data.cf import replacing
+    from stonet.system.atomic import replacing
 
     result: dict[str, Any] = {"runs": {}, "records": []}
     if out is not None and out.is_file():

@@ -36,7 +36,7 @@ from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
 from stonet.operators.branch import Links, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import forget_peak, peak_mb, resident_mb
+from stonet.system.resources import reset_peak, peak_mb, resident_mb
 
 INPUTS = 7  # features of each end of an edge in kappa: a_t(x) and x
 STEPS = 12  # frames in, and frames out
@@ -283,7 +283,7 @@ def peak_of_call(name: str, variant: str, case: dict[str, Any]) -> Record:
     torch.set_num_threads(1)
     CASES[name](**{**case, "n": 64}).build()[variant]()
     call = CASES[name](**case).build()[variant]
-    forget_peak()
+    reset_peak()
     before = resident_mb()
     call()
     return {"mb": peak_mb() - before}

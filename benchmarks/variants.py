@@ -25,7 +25,7 @@ from stonet.graph.neighbours import Neighbours
 from stonet.linear.regression import LinearForecast
 from stonet.operators.branch import RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import forget_peak, peak_mb, resident_mb
+from stonet.system.resources import reset_peak, peak_mb, resident_mb
 
 REPEATS = 5
 POINTS, SETTINGS = 512, ("train.batch=8", "train.consecutive=8")
@@ -108,7 +108,7 @@ def _first_call_seconds(call: Callable[[], object]) -> float:
 
 def _memory_mb(call: Callable[[], object]) -> float:
     """Peak MB of a call beyond the memory in use before it."""
-    forget_peak()
+    reset_peak()
     before = resident_mb()
     call()
     return peak_mb() - before

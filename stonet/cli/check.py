@@ -25,17 +25,17 @@ def check(
     """Check data before training: gaps, duplicates, units, stuck sensors, outliers, positions."""
     from stonet.cli.console import counting_bar, print_json, print_table, say
     from stonet.config import load_config
-    from stonet.data.cf import replacing
+    from stonet.system.atomic import replacing
     from stonet.datasets import DATASETS
     from stonet.plotting.figures import png
     from stonet.quality.figure import quality_figure
     from stonet.quality.report import check, findings_table
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):
         raise UsageError(f"Cannot draw '{out}'; expected a .png file in an existing folder.")
     config = load_config(settings=[*(settings or []), *read]).read
-    with counting_bar("checking", as_json, transient=True) as bar, watched(bar):
+    with counting_bar("checking", as_json, transient=True) as bar, reporting_to(bar):
         named = data in DATASETS
         source = open_data(data, config, quiet=True).episodes[0] if named else data
         report = check(source, config)

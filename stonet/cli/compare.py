@@ -98,7 +98,7 @@ def _report(
 ) -> None:
     """Print tables or JSON, and write files where a folder is given."""
     from stonet.cli.console import comparison_table, print_json, print_table, say
-    from stonet.data.cf import replacing
+    from stonet.system.atomic import replacing
     from stonet.evaluation.comparison import summary
     from stonet.plotting.figures import error_by_lead, png
     from stonet.training.trained_model import versions

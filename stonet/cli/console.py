@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from stonet.system.progress import watched
+from stonet.system.progress import reporting_to
 
 if TYPE_CHECKING:
     from stonet.training.trainer import Watcher
@@ -82,7 +82,7 @@ def training_bar(quiet: bool) -> Iterator[Watcher]:
             loss = f"loss {event.loss:.4f}, " if event.step else ""
             show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
 
-        with watched(lambda done, total: show(done, total, "base and pretraining", "")):
+        with reporting_to(lambda done, total: show(done, total, "base and pretraining", "")):
             yield on_step
 
 

@@ -46,7 +46,7 @@ def hindcast(
     from stonet.inference.hindcast import hindcast as write_hindcasts
     from stonet.io.zarr_writer import check_store, check_unfinished
     from stonet.system import distributed
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_store(out)
@@ -57,7 +57,7 @@ def hindcast(
     queries = query_points(at, trained)
     dataset = open_for(trained, data, read, quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
-    with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, watched(bar):
+    with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, reporting_to(bar):
         issues, leads, points = write_hindcasts(
             trained, dataset.episodes[-1], out, interval, queries, seen, resume
         )

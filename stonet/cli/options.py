@@ -139,11 +139,11 @@ def open_data(
     """
     from stonet.cli.console import counting_bar, say
     from stonet.datasets import open_any
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     if quiet:
         return open_any(data, config, inductive)
-    with counting_bar("reading", False, transient=True) as bar, watched(bar):
+    with counting_bar("reading", False, transient=True) as bar, reporting_to(bar):
         dataset = open_any(data, config, inductive)
     for note in dataset.episodes[0].notes:
         say(f"note: {note}")

@@ -47,7 +47,7 @@ def predict(
     from stonet.inference.forecast import forecast, forecast_to_file
     from stonet.io.write import check_writable, write
     from stonet.system import distributed
-    from stonet.system.progress import watched
+    from stonet.system.progress import reporting_to
 
     started, quiet = time.monotonic(), as_json or distributed.rank() > 0
     check_writable(out)
@@ -61,7 +61,7 @@ def predict(
     last = dataset.episodes[-1]
     recent = last.between(max(0, len(last.times) - trained.time_spec.past), len(last.times))
     field = recent.take(dataset.seen)  # points held out stay held out
-    with counting_bar("predicting", quiet, delay=2.0) as bar, watched(bar):
+    with counting_bar("predicting", quiet, delay=2.0) as bar, reporting_to(bar):
         if suffix in (".zarr", ".nc"):  # written in chunks
             frames, points = forecast_to_file(trained, field, out, queries, times, limit)
         else:
@@ -76,7 +76,7 @@ def predict(
 
 def _memory_limit(memory: str | None) -> int | None:
     """The limit in bytes; reading may use a quarter of it."""
-    from stonet.system.spill import parse_size
+    from stonet.system.resources import parse_size
 
     if memory is None:
         return None

@@ -22,7 +22,7 @@ from stonet.experiments.error_summary import summarise_errors, without_details
 from stonet.experiments.figures import panels, save
 from stonet.experiments.tables import Line, measured, stale_commits, unique
 from stonet.plotting.figures import PALETTE
-from stonet.system.resources import forget_peak, resident_mb
+from stonet.system.resources import reset_peak, resident_mb
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")
@@ -72,7 +72,7 @@ def cells(
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
     """Time and memory of the training, errors on the training and the test part."""
     train(dataset, config, Budget(epochs=1, steps=1))  # loads what is loaded once
-    forget_peak()
+    reset_peak()
     before = resident_mb()
     trained = train(dataset, config, budget)
     scores = without_details(summarise_errors(trained, "test", MAX_WINDOWS))

@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from stonet.data.cf import replacing
+from stonet.system.atomic import replacing
 from stonet.data.geometry import Points
 from stonet.experiments.cell import Result
 from stonet.experiments.datasets import experiment_data

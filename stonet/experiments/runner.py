@@ -29,7 +29,7 @@ from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
 from stonet.experiments.datasets import data_sha256, open_experiment_data
 from stonet.experiments.store import Store
-from stonet.system.resources import PYTHON, commit, cores, forget_peak, import_paths, peak_mb
+from stonet.system.resources import PYTHON, commit, cores, reset_peak, import_paths, peak_mb
 from stonet.training.trained_model import versions
 
 POLL_SECONDS = 0.5  # between two checks of cells that another process works on
@@ -108,7 +108,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
     dataset, config = cache.dataset(cell), cell.config
     if cell.threads is not None:
         torch.set_num_threads(cell.threads)
-    forget_peak()
+    reset_peak()
     wall, cpu = time.perf_counter(), time.process_time()
     budget = training or cell.training
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stonet.data.cf import replacing
+from stonet.system.atomic import replacing
 from stonet.errors import UsageError
 from stonet.experiments.cell import Cell, Result
 

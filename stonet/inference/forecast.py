@@ -20,12 +20,12 @@ from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, own_nodes
 from stonet.inference.session import Session, select_queries
-from stonet.io.moments import parse_date
-from stonet.io.zarr_writer import filled
+from stonet.io.dates import parse_date
+from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
-from stonet.system.progress import tell
-from stonet.system.resources import give_back
-from stonet.system.spill import parse_size
+from stonet.system.progress import report_progress
+from stonet.system.resources import trim_memory
+from stonet.system.resources import parse_size
 from stonet.training.trained_model import TrainedModel
 
 MAX_LEAD = 1.25  # in trained horizons
@@ -77,7 +77,7 @@ def forecast(
     for chunk in session.forecast_chunks(encoded, batch, queries, chunk_size):
         values[:, done : done + chunk.shape[2]] = chunk[0]
         done += chunk.shape[2]
-        tell(done, len(queries))
+        report_progress(done, len(queries))
     return as_field(trained, latest_frames(trained, field), values, requested, queries)
 
 
@@ -110,15 +110,15 @@ def forecast_to_file(
     session = _matching_session(trained, field, session)
     width = min(session.max_queries, -(-len(queries) // distributed.size()))
     empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
-    with filled(Path(path), (len(requested), width), *outline(empty)) as write:
+    with open_writer(Path(path), (len(requested), width), *outline(empty)) as write:
         encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
         starts = range(distributed.rank() * width, len(queries), distributed.size() * width)
         for number, start in enumerate(starts):
             part = select_queries(queries, start, min(start + width, len(queries)))
             chunks = list(session.forecast_chunks(encoded, batch, part, chunk_size))
             write((0, start), np.concatenate(chunks, axis=2)[0])
-            give_back()
-            tell(number + 1, len(starts))
+            trim_memory()
+            report_progress(number + 1, len(starts))
     return len(requested), len(queries)
 
 

@@ -28,8 +28,8 @@ from stonet.inference.forecast import (
 from stonet.inference.session import MAX_QUERIES, Session, select_queries, select_windows
 from stonet.io.zarr_writer import ZarrWriter
 from stonet.system import distributed
-from stonet.system.progress import tell
-from stonet.system.resources import give_back
+from stonet.system.progress import report_progress
+from stonet.system.resources import trim_memory
 from stonet.training.run_folder import pack
 from stonet.training.trained_model import TrainedModel
 
@@ -112,11 +112,11 @@ def hindcast(
                 groups = (chosen[i : i + group] for i in range(0, len(chosen), group))
                 forecasts = [_forecasts(session, history, part, queries) for part in groups]
                 writer.write((start, 0, 0), np.concatenate(forecasts))
-                give_back()
-            tell(number + 1, len(starts))
+                trim_memory()
+            report_progress(number + 1, len(starts))
         writer.finish()
     finally:
-        writer.let_go()
+        writer.release()
     return len(issues), leads, width
 
 

@@ -15,8 +15,8 @@ from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.errors import ResourceError
 from stonet.models.forecaster import Graphs
-from stonet.system.resources import give_back, peak_mb, resident_mb
-from stonet.system.spill import size_label
+from stonet.system.resources import trim_memory, peak_mb, resident_mb
+from stonet.system.resources import size_label
 from stonet.training.trained_model import TrainedModel
 
 MAX_QUERIES = 8192  # decoded together; more are not faster
@@ -154,7 +154,7 @@ class Session:
             yield self.trained.scaler.denormalise(self.decode(encoded, batch, chunk).numpy())
             chunk_size.update(stop - start)
             if not single:
-                give_back()
+                trim_memory()
             start = stop
 
 

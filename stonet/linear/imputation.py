@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from stonet.data.resampling import between_leads
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 
 MAX_MATRIX_ENTRIES = 2**22  # of the systems that are solved together
 START_VARIANCE = 1e6  # of the first value of a random walk, in squared steps: almost unknown
@@ -178,7 +178,7 @@ def _interpolation_error(covariance: PastCovariance, channels: int) -> Float64[T
     fitting = [kernel for kernel in RESIDUAL_FILTERS if len(kernel) <= len(each)]
     if not fitting:  # too short for an estimate
         return each.diagonal(dim1=0, dim2=1).mean(-1)
-    kernel = sent(fitting[0], covariance.device)
+    kernel = to_device(fitting[0], covariance.device)
     width = len(kernel)
     windows = [each[i : i + width, i : i + width] for i in range(len(each) - width + 1)]
     variances = [torch.einsum("i,ijc,j->c", kernel, window, kernel) for window in windows]

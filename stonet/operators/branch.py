@@ -26,7 +26,7 @@ from stonet.graph.neighbours import Block, Neighbours
 from stonet.operators.encoder import mlp
 from stonet.operators.graph_kernel import WORKSPACE_FLOATS, Scratch, neighbour_sum, split_block
 from stonet.operators.spacetime_kernel import MAX_CHUNK_LAGS, JointSum, order_lags
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TimeKernel(nn.Module):
     ) -> Float[Tensor, "batch node future rank"]:
         """Sum over the past of u(t - t_s) v(x, t_s), as one product for all nodes and times."""
         batch, past, nodes, width = latent.shape
-        lags = sent(lags, latent.device)
+        lags = to_device(lags, latent.device)
         decay = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps
         features = torch.stack([lags / self.horizon, decay, decay.square()], dim=-1)
         matrices = self.network(features) / math.sqrt(past * width)
@@ -156,7 +156,7 @@ class RevisedBranch(nn.Module):
         sums = []
         for part, row in zip(parts, lags, strict=True):
             ordered = order_lags(row, self.max_chunk_lags)
-            by_lag = self.lag(sent(ordered.value, latent.device)[:, None] / self.horizon)
+            by_lag = self.lag(to_device(ordered.value, latent.device)[:, None] / self.horizon)
             arguments = (
                 *(part.flatten(2), self.place.weight, self.place.bias, by_lag),
                 *(self.weight, self.bias, ordered, graph.neighbours, self.workspace),

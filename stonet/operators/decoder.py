@@ -20,7 +20,7 @@ from torch.nn.functional import gelu
 from stonet.config import ModelConfig
 from stonet.operators.branch import DecoderGraph
 from stonet.operators.encoder import TimeEmbedding, mlp
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 
 Latent = Float[Tensor, "batch past node latent"]
 Present = Bool[Tensor, "batch past node"] | None
@@ -42,7 +42,7 @@ class DecoderInput:
 
     def at(self, leads: Int[Tensor, " chosen"]) -> DecoderInput:
         """The same input for some of the future times, given by their positions."""
-        calendar = self.calendar[:, sent(leads, self.calendar.device)]
+        calendar = self.calendar[:, to_device(leads, self.calendar.device)]
         return replace(self, lead=self.lead[:, leads], calendar=calendar)
 
 
@@ -80,7 +80,7 @@ class Trunk(nn.Module):
         lead, calendar = inputs.lead, inputs.calendar
         samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
         phase = lead[..., None].expand(samples, -1, 1) / (4 * self.horizon)  # horizon: 1/4 turn
-        time = torch.cat([sent(phase, calendar.device), calendar[:samples]], dim=-1)
+        time = torch.cat([to_device(phase, calendar.device), calendar[:samples]], dim=-1)
         embedded = self.embedding(time)[:, :, None].expand(-1, -1, len(position), -1)
         place = position.expand(*embedded.shape[:2], -1, -1)
         return self.network(torch.cat([place, embedded], dim=-1))

@@ -29,7 +29,7 @@ from stonet.operators.decoder import (
     apply_branch,
 )
 from stonet.operators.encoder import KernelOperator
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 ODE_TOLERANCE = 1e-4  # of the ODE solver, relative and absolute
 
@@ -109,13 +109,13 @@ class OdeDecoder(nn.Module):
         def rate(_: Tensor, v: Tensor) -> Tensor:
             return self.rate(self.operator(v, v, place, place, edges, present))
 
-        solved = sent(distinct, state.device)
+        solved = to_device(distinct, state.device)
         path = odeint(
             rate, state, solved, rtol=self.tolerance, atol=self.tolerance, method="dopri5"
         )
         read = _read(path, present, graph)  # time batch query latent
         sample = torch.arange(len(state), device=state.device)[:, None]
-        return read[sent(position[:, 1:], state.device).expand(len(state), -1), sample]
+        return read[to_device(position[:, 1:], state.device).expand(len(state), -1), sample]
 
 
 def _odeint() -> Any:
@@ -172,7 +172,7 @@ class TermDecoders(nn.Module):
         if len(lead) > 1:  # samples with different times: compute all segments, keep one
             every = torch.stack([decoder(inputs, graph) for decoder in self.decoders], dim=-1)
             chosen = torch.nn.functional.one_hot(term.long(), count)
-            return (every * sent(chosen, every.device)[:, :, None, None]).sum(-1)
+            return (every * to_device(chosen, every.device)[:, :, None, None]).sum(-1)
         parts, order = [], []
         for number, decoder in enumerate(self.decoders):
             leads = torch.nonzero(term[0] == number)[:, 0]
@@ -180,7 +180,7 @@ class TermDecoders(nn.Module):
                 parts.append(decoder(inputs.at(leads), graph))
                 order.append(leads)
         back = torch.argsort(torch.cat(order))
-        return torch.cat(parts, dim=1)[:, sent(back, parts[0].device)]
+        return torch.cat(parts, dim=1)[:, to_device(back, parts[0].device)]
 
 
 def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:

@@ -29,7 +29,7 @@ from stonet.data.geometry import Points
 from stonet.data.windows import Windows
 from stonet.models.forecaster import Forecaster, Supervision, Tile
 from stonet.system import distributed, threads
-from stonet.system.devices import sent
+from stonet.system.devices import to_device
 
 STEPS_PER_TILE = 4  # consecutive steps on one tile, for which its graphs are built once
 MAX_UNTILED_POINTS = 20_000  # up to which a step sees all points
@@ -188,7 +188,7 @@ class BatchLoader:
         batch = hide_sensors(batch, self.hidden, key, tile.nodes, len(self.tiles.nodes))
         draws = _uniform_draws(target.shape[1], key)
         progress = step / max(self.steps_per_epoch * config.epochs, 1)
-        target, mask = sent(target, self.device), sent(mask, self.device)
+        target, mask = to_device(target, self.device), to_device(mask, self.device)
         return MicroBatch(batch.to(self.device), Supervision(target, mask, progress, draws))
 
 

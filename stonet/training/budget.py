@@ -19,11 +19,11 @@ import torch
 
 from stonet._version import __version__
 from stonet.config import Config
-from stonet.data.cf import replacing
+from stonet.system.atomic import replacing
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.system import distributed
-from stonet.system.resources import forget_peak, peak_mb
+from stonet.system.resources import reset_peak, peak_mb
 from stonet.system.spill import cache_folder
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -120,7 +120,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     elif budget.epochs is not None:
         lengths = budget.epochs, budget.steps, budget.pretraining_steps, budget.residual_members
         task = Task.of(dataset, _with_lengths(config, *lengths))
-    forget_peak()
+    reset_peak()
     trained = TrainedModel.untrained(task)
     trainer, stopwatch = Trainer(trained, task), Stopwatch()
     state = trainer.fit(on_progress=stopwatch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from stonet.system.progress import watched
+from stonet.system.progress import reporting_to
 
 if TYPE_CHECKING:
     from stonet.training.trainer import Watcher
@@ -61,7 +61,7 @@ def training_bar(
         show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
 
     try:
-        with watched(lambda done, total: show(done, total, "base and pretraining", "")):
+        with reporting_to(lambda done, total: show(done, total, "base and pretraining", "")):
             yield on_event
     finally:
         if progress.live.is_started:

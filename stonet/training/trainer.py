@@ -131,7 +131,7 @@ class Trainer:
             StonetError: if training diverges.
         """
         callback = on_progress if distributed.is_first() else lambda progress: None
-        with distributed.together(backend_for(self.device)):
+        with distributed.process_group(backend_for(self.device)):
             self.prepare(folder, resume)
             try:
                 with self.step_batches() as step_batches:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.contracts import fitted_run, small_field, small_task, stirred
+from stonet.models.baselines.local_kernel import WeightedSum
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from stonet.data.field import Field
 from stonet.linear.kriging import Covariance
 from stonet.models.baselines.graph_filters import Operator
-from stonet.models.baselines.local_kernel import WeightedSum
 from stonet.training.batches import hide_sensors
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer

@@ -40,7 +40,7 @@ from stonet.models.forecaster import (
     Supervision,
     narrow,
 )
-from stonet.system.devices import in_float32, sent
+from stonet.system.devices import in_float32, to_device
 
 MIN_NEIGHBOURS, MAX_NEIGHBOURS = 5, 25  # of a node; 25 as in the benchmark of the papers
 NODES_PER_NEIGHBOUR = 14  # fewer neighbours where nodes are few: else a mean blurs everything
@@ -233,7 +233,7 @@ class GraphBaseline(Forecaster, Generic[Operators]):
         self, batch: Batch, steps: Float[Tensor, " step"]
     ) -> Float[Tensor, "batch step calendar"]:
         """Sine and cosine of the time of year and of day, some steps from the issue time."""
-        periods = sent(torch.tensor(self.time_spec.periods, dtype=torch.float64), steps.device)
+        periods = to_device(torch.tensor(self.time_spec.periods, dtype=torch.float64), steps.device)
         turn = steps.double()[:, None] * self.time_spec.step / periods  # step period
         phase = batch.issue_time.double()[:, None] + turn[None]
         angle = (2 * torch.pi * (phase % 1.0)).to(steps.dtype)
