@@ -36,7 +36,7 @@ from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
 from stonet.operators.branch import Links, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import reset_peak, peak_mb, resident_mb
+from stonet.system.resources import peak_mb, reset_peak, resident_mb
 
 INPUTS = 7  # features of each end of an edge in kappa: a_t(x) and x
 STEPS = 12  # frames in, and frames out

@@ -25,7 +25,7 @@ from stonet.graph.neighbours import Neighbours
 from stonet.linear.regression import LinearForecast
 from stonet.operators.branch import RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
-from stonet.system.resources import reset_peak, peak_mb, resident_mb
+from stonet.system.resources import peak_mb, reset_peak, resident_mb
 
 REPEATS = 5
 POINTS, SETTINGS = 512, ("train.batch=8", "train.consecutive=8")

@@ -14,7 +14,6 @@ from stonet.data import display
 from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
 from stonet.errors import ModelFileError, UsageError, unknown_name
-from stonet.evaluation.comparison import check_minutes, in_minutes
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import evaluate as score_models
 from stonet.evaluation.tables import records_table, score_table
@@ -24,13 +23,14 @@ from stonet.io.read import as_dataset
 from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
+from stonet.training.budget import check_minutes, limit_to_minutes
 from stonet.training.fit import check_empty, fit_run, summary
 from stonet.training.progress_bar import DELAY, is_interactive, training_bar
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel, reading_for
-from stonet.training.trainer import Progress, Watcher
+from stonet.training.trainer import Progress, StepCallback
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ class STONet:
         data: Any,
         folder: str | Path | None = None,
         resume: bool = False,
-        watch: Watcher | None = None,
+        watch: StepCallback | None = None,
         minutes: float | None = None,
         progress: bool | None = None,
     ) -> STONet:
@@ -176,7 +176,7 @@ class STONet:
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
-            task = task if minutes is None else in_minutes(task, minutes)
+            task = task if minutes is None else limit_to_minutes(task, minutes)
             self._trained, self.state = fit_run(task, folder, resume, on_event)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():

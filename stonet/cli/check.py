@@ -25,11 +25,11 @@ def check(
     """Check data before training: gaps, duplicates, units, stuck sensors, outliers, positions."""
     from stonet.cli.console import counting_bar, print_json, print_table, say
     from stonet.config import load_config
-    from stonet.system.atomic import replacing
     from stonet.datasets import DATASETS
     from stonet.plotting.figures import png
     from stonet.quality.figure import quality_figure
     from stonet.quality.report import check, findings_table
+    from stonet.system.atomic import replacing
     from stonet.system.progress import reporting_to
 
     if out is not None and (out.suffix != ".png" or not out.parent.is_dir()):

@@ -58,13 +58,14 @@ def compare(
     from stonet.cli.console import counting_bar, say
     from stonet.config import load_config
     from stonet.evaluation import comparison
+    from stonet.training.budget import Budget
 
     started = time.monotonic()
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}; expected at least 1.")
     names = model_names(models)
     no_limit = budget is None and epochs is None
-    length = comparison.Budget(epochs, DEFAULT_MINUTES if no_limit else budget)
+    length = Budget(epochs, DEFAULT_MINUTES if no_limit else budget)
     config = load_config(preset, None, [*(settings or []), *read])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def compare(
             names,
             length,
             range(config.train.seed, config.train.seed + seeds),
-            lambda what, done, total: bar(done, total, what),
+            bar,
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
     _report(result, facts, out, inductive, as_json)
@@ -98,9 +99,9 @@ def _report(
 ) -> None:
     """Print tables or JSON, and write files where a folder is given."""
     from stonet.cli.console import comparison_table, print_json, print_table, say
-    from stonet.system.atomic import replacing
     from stonet.evaluation.comparison import summary
     from stonet.plotting.figures import error_by_lead, png
+    from stonet.system.atomic import replacing
     from stonet.training.trained_model import versions
 
     groups = list(dict.fromkeys(str(record["points"]) for record in result.records))
@@ -120,6 +121,6 @@ def _report(
     for model, reason in result.skipped.items():
         say(f"{model} was skipped: {reason}")
     if inductive:
-        for model in dict.fromkeys(row.model for row in result.rows if not row.inductive):
+        for model in dict.fromkeys(cost.model for cost in result.costs if not cost.inductive):
             say(f"{model} has weights for each training point: no scores at unseen points.")
     say(f"{facts['seconds']:.0f} s." + (f" Wrote {out}/." if out else ""))

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -21,10 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from stonet.system.progress import reporting_to
-
-if TYPE_CHECKING:
-    from stonet.training.trainer import Watcher
+from stonet.system.progress import ProgressCallback
 
 screen = Console(stderr=True)  # messages go to stderr; stdout is for results
 COMPARISON_COLUMNS = {
@@ -58,32 +55,6 @@ def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
     json.dump(content, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")
-
-
-@contextmanager
-def training_bar(quiet: bool) -> Iterator[Watcher]:
-    """A progress bar of a training: first base and pretraining, then steps with their loss."""
-    columns = (
-        TextColumn("training"),
-        BarColumn(bar_width=16),
-        TextColumn("{task.completed}/{task.total} {task.fields[unit]}"),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen, disable=quiet) as progress:
-        bar = progress.add_task("training", total=None, note="", unit="", visible=False)
-
-        def show(done: int, total: int, note: str, unit: str) -> None:
-            progress.update(bar, completed=done, total=total, note=note, unit=unit, visible=True)
-
-        def on_step(event: Any) -> None:
-            loss = f"loss {event.loss:.4f}, " if event.step else ""
-            show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
-
-        with reporting_to(lambda done, total: show(done, total, "base and pretraining", "")):
-            yield on_step
 
 
 @contextmanager
@@ -137,7 +108,7 @@ def counting_bar(
 
 
 @contextmanager
-def bytes_bar(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+def bytes_bar(quiet: bool) -> Iterator[ProgressCallback]:
     """A progress bar per file that is downloaded or verified: a function of (name, done, total)."""
     columns = (
         TextColumn("{task.description}"),
@@ -150,10 +121,10 @@ def bytes_bar(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
     with Progress(*columns, console=screen, disable=quiet) as progress:
         bars: dict[str, Any] = {}
 
-        def update(name: str, done: int, total: int | None) -> None:
+        def update(done: int, total: int, name: str) -> None:
             if name not in bars:
-                bars[name] = progress.add_task(name, total=total)
-            progress.update(bars[name], completed=done, total=total)
+                bars[name] = progress.add_task(name, total=total or None)
+            progress.update(bars[name], completed=done, total=total or None)
 
         yield update
 

@@ -30,18 +30,12 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate waves, train on them, score, forecast and draw: the complete way in one command."""
-    from stonet.cli.console import (
-        counting_bar,
-        print_json,
-        print_table,
-        say,
-        score_table,
-        training_bar,
-    )
+    from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
     from stonet.config import load_config
     from stonet.datasets.wave import wave
-    from stonet.estimator import fit_run
     from stonet.evaluation.scoring import deviation_percent, evaluate
+    from stonet.training.fit import fit_run
+    from stonet.training.progress_bar import training_bar
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
@@ -55,7 +49,7 @@ def demo(
         trained, state = fit_run(task, out, False, watch, replace_run=True)
     say("[3/4] scoring on the test episodes, beside the reference forecasts", as_json)
     with counting_bar("scoring", as_json) as count:
-        records = evaluate(trained, task, watch=count)
+        records = evaluate(trained, task, on_progress=count)
     deviation = deviation_percent(records, trained.config.model)
     say("[4/4] forecasting at every grid point from the sensors, and drawing", as_json)
     forecast, figures = _draw(trained, task, records, state.history)
@@ -81,11 +75,11 @@ def _draw(
     """The forecast at all 4096 grid points, most of them without a sensor, and the figures."""
     import numpy as np
 
-    from stonet.datasets.wave import whole_wave
+    from stonet.datasets.wave import wave_on_grid
     from stonet.inference.forecast import forecast
     from stonet.plotting import figures
 
-    full_grid = whole_wave(EPISODE)
+    full_grid = wave_on_grid(EPISODE)
     observed = task.dataset.episodes[EPISODE].take(task.dataset.seen)
     past, end = observed.between(0, ISSUE_FRAME), ISSUE_FRAME + trained.time_spec.horizon
     on_grid = forecast(trained, past, at=full_grid.points)

@@ -30,8 +30,8 @@ def evaluate(
     from stonet.cli.console import counting_bar, print_json, print_table, say, score_table
     from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
-    from stonet.estimator import scored_task
     from stonet.evaluation import scoring
+    from stonet.evaluation.task import scored_task
     from stonet.training.trained_model import TrainedModel
 
     started = time.monotonic()
@@ -40,7 +40,7 @@ def evaluate(
     trained = TrainedModel.load(run)
     task = scored_task(trained, open_for(trained, data, read, as_json))
     with counting_bar("scoring", as_json) as watch:
-        records = scoring.evaluate(trained, task, part, watch=watch)
+        records = scoring.evaluate(trained, task, part, on_progress=watch)
     deviation = scoring.deviation_percent(records, trained.config.model)
     if as_json:
         result = {"records": records, "deviation_percent": deviation}

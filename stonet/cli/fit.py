@@ -83,11 +83,12 @@ def _fit(
     data: str, out: Path, config: Config, resume: bool, minutes: float | None, as_json: bool
 ) -> None:
     """Train with a resolved configuration; rank 0 prints."""
-    from stonet import estimator
-    from stonet.cli.console import print_json, say, training_bar
-    from stonet.evaluation.comparison import check_minutes, in_minutes
+    from stonet.cli.console import print_json, say
     from stonet.quality.report import MAX_LAPTOP_POINTS
     from stonet.system import distributed
+    from stonet.training.budget import check_minutes, limit_to_minutes
+    from stonet.training.fit import check_empty, fit_run
+    from stonet.training.progress_bar import training_bar
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
@@ -95,7 +96,7 @@ def _fit(
     if minutes is not None:
         check_minutes(minutes)
     if not resume and distributed.is_first():
-        estimator.check_empty(RunFolder(out))
+        check_empty(RunFolder(out))
     quiet = as_json or not distributed.is_first()
     task = Task.of(open_data(data, config.read, quiet=quiet), config)
     say(_summary(task), quiet)
@@ -103,8 +104,8 @@ def _fit(
         say("note: many points train slowly; see --minutes 10, --points 2000, --bbox.", quiet)
     with resumable(), training_bar(quiet) as watch:
         if minutes is not None:
-            task = in_minutes(task, minutes)
-        trained, state = estimator.fit_run(task, out, resume, watch)
+            task = limit_to_minutes(task, minutes)
+        trained, state = fit_run(task, out, resume, watch)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(trained.config, started))

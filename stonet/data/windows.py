@@ -192,8 +192,8 @@ def split(
         )
         raise DataError(
             f"The series is too short: its {part} part ({share:.0%} of {have}) is shorter than one "
-            f"window of {time_spec.past} + {time_spec.horizon} frames. Give at least {much} frames, or "
-            "shorten data.past or data.horizon, or change data.split."
+            f"window of {time_spec.past} + {time_spec.horizon} frames. Give at least {much} frames, "
+            "or shorten data.past or data.horizon, or change data.split."
         )
     return {part: tuple(fields) for part, fields in parts.items()}
 
@@ -217,10 +217,10 @@ def cut(
     joined = np.concatenate(starts)
     if not len(joined):
         raise DataError(
-            f"No window of {time_spec.past} + {time_spec.horizon} frames without a long gap fits into "
-            f"{len(fields)} episodes (longest: {max((len(f.times) for f in fields), default=0)} "
-            f"frames, usual step {time_spec.step / 1e9:g} s). Give more data or shorten data.past or "
-            "data.horizon."
+            f"No window of {time_spec.past} + {time_spec.horizon} frames without a long gap fits "
+            f"into {len(fields)} episodes (longest: {max((len(f.times) for f in fields), default=0)} "
+            f"frames, usual step {time_spec.step / 1e9:g} s). Give more data, or shorten "
+            "data.past or data.horizon."
         )
     times = np.concatenate([f.times for f in fields])
     return Windows(fields, scaler, times, joined, time_spec, window_time, nodes)

@@ -103,7 +103,7 @@ def _with_channels(field: Field, names: Sequence[str]) -> Field:
         mask[..., number] = field.observed[..., parts].all(-1)
         if name == "r2m":
             humidity = relative_humidity(field.values[..., parts[0]], field.values[..., parts[1]])
-            values[..., number] = np.where(mask[..., number], humidity, 0)
+            values[..., number] = np.where(mask[..., number], humidity, np.nan)
             units.append("%")
         else:
             values[..., number] = field.values[..., parts[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.evaluation.metrics import Record
 from stonet.evaluation.scoring import evaluate
+from stonet.system.progress import ProgressCallback, ignore_progress
 from stonet.training.budget import Budget, TrainingCost, train
 
 
@@ -42,7 +43,7 @@ def compare(
     models: Sequence[str],
     budget: Budget,
     seeds: Sequence[int] = (0,),
-    on_progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> Comparison:
     """Train every model with every seed, and score all of them on the test part.
 
@@ -52,7 +53,7 @@ def compare(
         models: names in `stonet.models.registry.MODELS`.
         budget: of each training.
         seeds: each model is trained once with each.
-        on_progress: called with a label, trainings done and their total.
+        on_progress: called with trainings done, their total, and a label.
 
     Raises:
         UsageError: if no model could be trained.
@@ -67,7 +68,7 @@ def compare(
     skipped: dict[str, str] = {}
     pairs = [(model, seed) for model in models for seed in seeds]
     for number, (model, seed) in enumerate(pairs):
-        on_progress(f"{model}, seed {seed}", number, len(pairs))
+        on_progress(number, len(pairs), f"{model}, seed {seed}")
         if model in skipped:
             continue
         try:
@@ -77,7 +78,7 @@ def compare(
             continue
         costs.append(cost)
         records += scores
-    on_progress("done", len(pairs), len(pairs))
+    on_progress(len(pairs), len(pairs), "done")
     if not costs:
         raise UsageError(f"No model could be run: {'; '.join(skipped.values())}")
     return Comparison(costs, records, skipped, str(budget))

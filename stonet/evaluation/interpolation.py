@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64, Int64
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from stonet.data.geometry import Kind, Points, curve_order
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import same_place
-from stonet.linear.kriging import evenly
+from stonet.graph.neighbours import nearest_nodes, same_place
+from stonet.linear.kriging import evenly_spaced, solve_kriging
 
 FRAMES = 1024  # at most, evenly spread, to which a variogram is fitted
 MAX_CENTRES = 400  # nodes whose pairs with all others enter the empirical variogram
@@ -91,6 +91,8 @@ class Kriging:
 
         [C + nugget I   1] [w]   [c]
         [1ᵀ             0] [λ] = [1]
+
+    It is solved by `stonet.linear.kriging.solve_kriging`, in units of the variance.
     """
 
     variogram: Variogram
@@ -99,19 +101,18 @@ class Kriging:
     def weights(self, nodes: Points, queries: Points) -> csr_array:
         """(query, node); solved for some thousand queries at a time."""
         lag, index = _near(nodes, queries, self.nearest)
-        near, known = index.shape[1], self.variogram
-        noise = known.nugget + EPSILON * (known.nugget + known.sill)
-        weight = np.empty(index.shape)
+        variogram, weight = self.variogram, np.empty(index.shape)
+        variance = variogram.nugget + variogram.sill
+        noise = (variogram.nugget / variance + EPSILON) * np.eye(index.shape[1])
         for start in range(0, len(queries), SOLVED):
             part = slice(start, start + SOLVED)
             place = nodes.embedded[index[part]]  # (query, near, m)
-            among = nodes.geometry.distance(place[:, :, None], place[:, None, :])
-            system = np.ones((len(place), near + 1, near + 1))
-            system[:, :near, :near] = known.covariance(among) + noise * np.eye(near)
-            system[:, near, near] = 0.0
-            right = np.ones((len(place), near + 1, 1))
-            right[:, :near, 0] = known.covariance(lag[part])
-            weight[part] = np.linalg.solve(system, right)[:, :near, 0]
+            apart = nodes.geometry.distance(place[:, :, None], place[:, None, :])
+            among = variogram.covariance(apart) / variance + noise
+            with_query = variogram.covariance(lag[part]) / variance
+            present = np.ones_like(with_query)
+            system = (torch.from_numpy(array) for array in (among, with_query, present))
+            weight[part] = solve_kriging(*system).numpy()
         return _matrix(weight, index, len(nodes))
 
 
@@ -224,7 +225,8 @@ def empirical_variogram(
 
     Lags reach to half the largest distance: beyond, pairs are few and at the margins.
     """
-    chosen, centre = values[evenly(len(values), FRAMES)], evenly(len(nodes), MAX_CENTRES)
+    chosen = values[evenly_spaced(len(values), FRAMES)]
+    centre = evenly_spaced(len(nodes), MAX_CENTRES)
     observed = np.isfinite(chosen)
     mean = chosen[observed].mean() if observed.any() else 0.0
     centred = np.where(observed, chosen - mean, 0.0)
@@ -249,13 +251,13 @@ def _best(candidates: Sequence[M], values: Float64[np.ndarray, "time node"], nod
     """The candidate with the lowest absolute error in cross-validation over nodes."""
     if len(nodes) < 2:
         return candidates[0]
-    frames = values[evenly(len(values), MAX_FOLD_FRAMES), :, None]
+    frames = values[evenly_spaced(len(values), MAX_FOLD_FRAMES), :, None]
     fold = np.empty(len(nodes), dtype=np.int64)
     fold[curve_order(nodes)] = np.arange(len(nodes)) % NUM_FOLDS  # each spread over the region
     errors = np.zeros(len(candidates))
     for number in range(min(NUM_FOLDS, len(nodes))):
         left_out, kept = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        left_out = left_out[evenly(len(left_out), MAX_LEFT_OUT)]
+        left_out = left_out[evenly_spaced(len(left_out), MAX_LEFT_OUT)]
         for i, method in enumerate(candidates):
             estimate = interpolate(
                 frames[:, kept], nodes.take(kept), nodes.take(left_out), [method]
@@ -280,9 +282,7 @@ def _near(
         raise UsageError(f"The nearest {nearest} nodes were requested; expected at least 1.")
     if nodes.kind != queries.kind:
         raise DataError(f"Nodes on a {nodes.kind}, queries on a {queries.kind}: give one kind.")
-    count = min(nearest, len(nodes))
-    _, positions = cKDTree(nodes.embedded).query(queries.embedded, k=list(range(1, count + 1)))
-    index = np.asarray(positions, dtype=np.int64)
+    _, index = nearest_nodes(queries, nodes, nearest)
     return nodes.geometry.distance(queries.embedded[:, None], nodes.embedded[index]), index
 
 

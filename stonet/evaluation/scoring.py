@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from stonet.evaluation.metrics import Record, Statistics, deviation, find
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster, Graphs
 from stonet.models.registry import REFERENCE_FORECASTS, build_model
+from stonet.system.progress import ProgressCallback, ignore_progress
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
@@ -33,7 +34,7 @@ def evaluate(
     task: Task,
     part: str = "test",
     models: Mapping[str, Forecaster] | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> list[Record]:
     """Tidy records of every model at seen points and, where the data set has them, unseen ones.
 
@@ -67,12 +68,12 @@ def evaluate(
     ]
     records: list[Record] = []
     for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
-        on_progress(number, len(jobs))
+        on_progress(number, len(jobs), name)
         statistics = score(model, trained, task, part, nodes, queries)
         records += statistics.records(
             task.dataset.name, name, label, trained.channels, trained.config.train.seed
         )
-    on_progress(len(jobs), len(jobs))
+    on_progress(len(jobs), len(jobs), "")
     return records
 
 

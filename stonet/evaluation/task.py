@@ -9,7 +9,7 @@ import numpy as np
 from stonet.data.field import Dataset
 from stonet.data.splits import hold_out
 from stonet.data.windows import split
-from stonet.evaluation.scoring import check_same_kind
+from stonet.evaluation.scoring import check_scorable
 from stonet.graph.neighbours import own_nodes
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -36,7 +36,7 @@ def scored_task(trained: TrainedModel, dataset: Dataset) -> Task:
     Raises:
         DataError: the data are of another kind than those of training.
     """
-    check_same_kind(trained, dataset)
+    check_scorable(trained, dataset)
     dataset, data = held_out(trained, dataset), trained.config.data
     parts = split(dataset, trained.time_spec, data.split, data.stride or 1)
     return Task(dataset, trained.config, trained.time_spec, trained.scaler, parts)

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from stonet.config import Config
 from stonet.data.field import Dataset
-from stonet.evaluation.comparison import Budget
 from stonet.experiments import ablation, comparison, cost, inductive, irregular
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
+from stonet.training.budget import Budget
 
 
 class Experiment(Protocol):
@@ -47,7 +47,7 @@ class Experiment(Protocol):
         """Train and score one cell.
 
         Returns:
-            What JSON can hold: scores with `vars(trained.row)` under "training", from which the
+            What JSON can hold: scores with `vars(training.cost)` under "training", from which the
             training can be repeated step by step.
 
         Raises:

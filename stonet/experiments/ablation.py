@@ -13,13 +13,13 @@ from pathlib import Path
 from stonet.config import Config, load_config
 from stonet.data.field import Dataset
 from stonet.errors import unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import summarise_errors, without_details
 from stonet.experiments.figures import line_style, panels, save
 from stonet.experiments.tables import Line, measured, stale_commits, unique
 from stonet.models.stonet import STONetwork
+from stonet.training.budget import Budget, train
 
 NAME = "ablation"
 DEFAULT, SEED = "default", "train.seed"

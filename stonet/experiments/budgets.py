@@ -8,9 +8,9 @@ from typing import Any
 
 from stonet.config import load_config
 from stonet.errors import unknown_name
-from stonet.evaluation.comparison import Budget
 from stonet.experiments.cell import Cell
 from stonet.experiments.datasets import PUBLISHED, SHORT_WAVE, experiment_data
+from stonet.training.budget import Budget
 
 ABLATION_LIKE = {"ablation", "cost"}  # many settings, on `ablation_datasets` only
 SINGLE_SEED = {"ablation", "cost", "inductive", "irregular"}

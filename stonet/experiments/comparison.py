@@ -16,7 +16,6 @@ import numpy as np
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.significance import paired_block_bootstrap
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
@@ -31,6 +30,7 @@ from stonet.experiments.tables import (
     unique,
 )
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
+from stonet.training.budget import Budget, train
 
 NAME = "comparison"
 OURS, PAPER = "stonet", "stonet-paper"
@@ -107,10 +107,10 @@ def variant(label: str) -> dict[str, Any]:
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
     """Errors on the test part."""
-    trained = train(dataset, config, budget)
-    scores = summarise_errors(trained) | {"by_hour": errors_by_hour(trained)}
+    training = train(dataset, config, budget)
+    scores = summarise_errors(training) | {"by_hour": errors_by_hour(training)}
     if cell.label == OURS:  # positions of the errors by point, once per data set
-        nodes = trained.task.nodes
+        nodes = training.task.nodes
         scores["kind"], scores["coordinates"] = nodes.kind, nodes.coordinates.round(4).tolist()
     return scores
 

@@ -19,7 +19,7 @@ from stonet.data.batch import Batch, make_batch
 from stonet.data.field import Dataset, Field
 from stonet.data.scaling import Scaler
 from stonet.data.windows import Windows, cut, in_batches, split
-from stonet.evaluation.comparison import Trained
+from stonet.training.budget import TrainingResult
 
 SEED = 20
 SPLINE_INPUTS = 4  # newest inputs at most that a spline through a forecast also passes through
@@ -100,10 +100,12 @@ def _draws(chosen: WindowIndex, shape: tuple[int, ...]) -> Float64[np.ndarray, "
     return np.stack([np.random.default_rng((SEED, int(w))).random(shape) for w in chosen])
 
 
-def forecast_in_units(trained: Trained, batch: Batch, graphs: object) -> Float64[Tensor, "..."]:
+def forecast_in_units(
+    training: TrainingResult, batch: Batch, graphs: Graphs
+) -> Float64[Tensor, "..."]:
     """The forecast for a batch in the data's own units."""
     with torch.inference_mode():
-        return trained.run.scaler.in_units(trained.run.model(batch, graphs).forecast)
+        return training.trained.scaler.in_units(training.trained.model(batch, graphs).forecast)
 
 
 def subsample(dataset: Dataset, every: int) -> Dataset:
@@ -123,13 +125,13 @@ class BetweenSteps:
     "Coarse" steps are the model's own, "fine" steps those of the full data.
     """
 
-    trained: Trained
+    training: TrainingResult
     dataset: Dataset
     every: int
 
     def windows(self, raw: bool = False) -> Windows:
         """Windows as long as the model's own, in fine steps; every target once."""
-        task, every = self.trained.task, self.every
+        task, every = self.training.task, self.every
         coarse = task.time_spec
         fine = replace(
             coarse,
@@ -151,8 +153,8 @@ class BetweenSteps:
                 step.
             true_times: pass the true times of the inputs; otherwise the model assumes regular ones.
         """
-        windows, time_spec, every = self.windows(), self.trained.task.time_spec, self.every
-        window_time = self.trained.task.config.network.window_time
+        windows, time_spec, every = self.windows(), self.training.task.time_spec, self.every
+        window_time = self.training.task.config.network.window_time
         for chosen in in_batches(windows, BATCH):
             start = windows.starts[chosen][:, None]
             past = start + every - 1 + every * np.arange(time_spec.past)
@@ -172,10 +174,10 @@ class BetweenSteps:
 
     def forecast(self, jitter: bool = False, true_times: bool = True) -> Series:
         """Forecasts at the training points and all fine times, in the data's own units."""
-        nodes = self.trained.task.nodes
-        graphs = self.trained.run.model.eval().graphs(nodes, nodes)
+        nodes = self.training.task.nodes
+        graphs = self.training.trained.model.eval().graphs(nodes, nodes)
         batches = self.batches(jitter, true_times)
-        parts = [forecast_in_units(self.trained, batch, graphs).numpy() for _, batch in batches]
+        parts = [forecast_in_units(self.training, batch, graphs).numpy() for _, batch in batches]
         return np.concatenate(parts)
 
     def truth(self) -> tuple[Series, Bool[np.ndarray, "window future node channel"]]:
@@ -186,7 +188,7 @@ class BetweenSteps:
 
     def inputs(self) -> Series:
         """The inputs at coarse steps in the data's own units, the newest last."""
-        windows, past = self.windows(raw=True), self.trained.task.time_spec.past
+        windows, past = self.windows(raw=True), self.training.task.time_spec.past
         index = windows.starts[:, None] + self.every - 1 + self.every * np.arange(past)
         values, _ = windows.at(index.ravel())
         return values.unflatten(0, index.shape).double().numpy()

@@ -15,7 +15,6 @@ import numpy as np
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import unknown_name
-from stonet.evaluation.comparison import Budget, train
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import summarise_errors, without_details
@@ -23,6 +22,7 @@ from stonet.experiments.figures import panels, save
 from stonet.experiments.tables import Line, measured, stale_commits, unique
 from stonet.plotting.figures import PALETTE
 from stonet.system.resources import reset_peak, resident_mb
+from stonet.training.budget import Budget, train
 
 NAME = "cost"
 DECODERS = ("revised", "literal", "fixed", "ode")
@@ -74,10 +74,10 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     train(dataset, config, Budget(epochs=1, steps=1))  # loads what is loaded once
     reset_peak()
     before = resident_mb()
-    trained = train(dataset, config, budget)
-    scores = without_details(summarise_errors(trained, "test", MAX_WINDOWS))
-    scores["train_mae"] = summarise_errors(trained, "train", MAX_WINDOWS)["mae"]
-    scores["memory_mb"] = trained.row.peak_mb - before  # beyond program and data
+    training = train(dataset, config, budget)
+    scores = without_details(summarise_errors(training, "test", MAX_WINDOWS))
+    scores["train_mae"] = summarise_errors(training, "train", MAX_WINDOWS)["mae"]
+    scores["memory_mb"] = training.cost.peak_mb - before  # beyond program and data
     return scores
 
 

@@ -111,6 +111,6 @@ def data_sha256(dataset: Dataset) -> str:
         digest.update(field.times.tobytes())
         for start in range(0, len(field.times), FRAMES_PER_HASH):
             part = slice(start, start + FRAMES_PER_HASH)
-            digest.update(field.values[part].tobytes())
+            digest.update(field._filled(part).tobytes())
             digest.update(np.packbits(field.observed[part]).tobytes())
     return digest.hexdigest()

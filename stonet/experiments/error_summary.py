@@ -14,10 +14,10 @@ from jaxtyping import Float64, Int64
 
 from stonet.data.durations import DAY, SECOND
 from stonet.data.windows import Windows
-from stonet.evaluation.comparison import Trained
 from stonet.evaluation.metrics import METRICS, Statistics
 from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
+from stonet.training.budget import TrainingResult
 from stonet.training.task import Task
 
 HOURS_PER_DAY = 24
@@ -28,40 +28,40 @@ DETAILS = ("by_point", "by_hour", "by_window", "worst")
 
 
 def summarise_errors(
-    trained: Trained, part: str = "test", max_windows: int | None = None
+    training: TrainingResult, part: str = "test", max_windows: int | None = None
 ) -> Scores:
     """All that is kept of a model's errors at its training points.
 
     Args:
-        trained: a model with its task.
+        training: a trained model with its task.
         part: of the data.
         max_windows: score at most so many windows, evenly spread.
     """
-    task = trained.task
+    task = training.task
     given, truth = (task.windows(part, task.scoring_stride, raw=raw) for raw in (False, True))
     if max_windows is not None:
         given, truth = given.thin(max_windows), truth.thin(max_windows)
-    statistics = empty_statistics(trained.run)
+    statistics = empty_statistics(training.trained)
     errors = ErrorAccumulator(truth, len(task.nodes))
-    for batch in _score(trained, given, truth):
+    for batch in _score(training, given, truth):
         statistics.add(batch.forecast, batch.truth, batch.observed)
         errors.add(batch)
     return {
-        **metrics_by_lead(statistics, trained.run.channels),
-        "units": list(trained.run.units),
+        **metrics_by_lead(statistics, training.trained.channels),
+        "units": list(training.trained.units),
         "by_window": errors.by_window(),
         **_errors_by_point(errors, task),
-        "training": vars(trained.row),
+        "training": vars(training.cost),
     }
 
 
-def errors_by_hour(trained: Trained, part: str = "test") -> Scores | None:
+def errors_by_hour(training: TrainingResult, part: str = "test") -> Scores | None:
     """MAE and bias by the hour (UTC) of the target; None for data without a daily cycle.
 
     Windows start at all hours in turn: with the stride of the other scores, which may divide a day,
     each hour would always have the same lead.
     """
-    task = trained.task
+    task = training.task
     if not task.time_spec.daily:
         return None
     steps_per_day, stride = round(DAY / task.time_spec.step), task.scoring_stride
@@ -69,15 +69,15 @@ def errors_by_hour(trained: Trained, part: str = "test") -> Scores | None:
         stride += 1
     given, truth = (task.windows(part, stride, raw=raw) for raw in (False, True))
     errors = ErrorAccumulator(truth, len(task.nodes))
-    for batch in _score(trained, given, truth):
+    for batch in _score(training, given, truth):
         errors.add(batch)
     return errors.by_hour()
 
 
-def _score(trained: Trained, given: Windows, truth: Windows) -> Iterator[ScoredBatch]:
+def _score(training: TrainingResult, given: Windows, truth: Windows) -> Iterator[ScoredBatch]:
     """Forecasts for all windows at the training points."""
-    model, nodes = trained.run.model, trained.task.nodes
-    return scored_batches(model, trained.run, model.graphs(nodes, nodes), given, truth)
+    model, nodes = training.trained.model, training.task.nodes
+    return scored_batches(model, training.trained, model.graphs(nodes, nodes), given, truth)
 
 
 def metrics_by_lead(statistics: Statistics, channels: tuple[str, ...]) -> Scores:

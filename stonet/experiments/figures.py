@@ -14,13 +14,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from stonet.system.atomic import replacing
 from stonet.data.geometry import Points
 from stonet.experiments.cell import Result
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import Line, unique
 from stonet.plotting.figures import DPI, MARKERS, PALETTE, png
 from stonet.plotting.maps import MapProjection
+from stonet.system.atomic import replacing
 
 MAX_COLUMNS = 3
 COLOURS = {

@@ -24,7 +24,6 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.data.windows import in_batches
 from stonet.errors import UsageError
-from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.interpolation import (
     FRAMES,
     Method,
@@ -49,6 +48,7 @@ from stonet.experiments.tables import (
 )
 from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import PALETTE
+from stonet.training.budget import Budget, TrainingResult, train
 from stonet.training.task import Task
 
 NAME = "inductive"
@@ -112,18 +112,18 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     "ideal" is kriging of the observations at the seen points: a lower bound for any interpolated
     forecast.
     """
-    trained = train(dataset, config, budget)
-    task, seen = trained.task, trained.task.dataset.seen
+    training = train(dataset, config, budget)
+    task, seen = training.task, training.task.dataset.seen
     unseen = np.asarray(task.dataset.unseen, dtype=np.int64)
     if not len(unseen):
         raise UsageError(f"'{dataset.name}' holds no points out. Set data.unseen.")
-    at_seen = list(forecasts_at(trained, seen, seen))
-    groups = {"seen": point_errors(trained, at_seen, len(seen))}
-    if trained.run.model.inductive:
+    at_seen = list(forecasts_at(training, seen, seen))
+    groups = {"seen": point_errors(training, at_seen, len(seen))}
+    if training.trained.model.inductive:
         both = np.concatenate([seen, unseen])
         for name, nodes in (("unseen", both), ("no_history", seen)):
-            batches = forecasts_at(trained, nodes, unseen)
-            groups[name] = point_errors(trained, batches, len(unseen))
+            batches = forecasts_at(training, nodes, unseen)
+            groups[name] = point_errors(training, batches, len(unseen))
     methods = fit_interpolation(task)
     forecast = np.concatenate([batch.forecast.numpy() for batch in at_seen])
     sources = {method: (forecast, method) for method in INTERPOLATIONS}
@@ -132,8 +132,8 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     for name, (values, method) in sources.items():
         queries = task.dataset.points.take(unseen)
         interpolated = interpolate(values, task.nodes, queries, methods[method])
-        interpolated = trained.run.scaler.within(interpolated)  # bounded, as all forecasts are
-        groups[name] = point_errors(trained, _scored(task, interpolated, unseen), len(unseen))
+        interpolated = training.trained.scaler.within(interpolated)  # bounded, as all forecasts are
+        groups[name] = point_errors(training, _scored(task, interpolated, unseen), len(unseen))
     for name in {*groups} - {"no_history", *INTERPOLATIONS}:  # only these are tested
         del groups[name]["by_window"]
     return {
@@ -141,19 +141,19 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
         "groups": groups,
         "deviation": _deviations(groups),
         "methods": {name: [asdict(method) for method in methods[name]] for name in INTERPOLATIONS},
-        "ratios": _by_ratio(trained, seen, unseen) if cell.options["ratios"] else [],
-        "units": list(trained.run.units),
-        "training": vars(trained.row),
+        "ratios": _by_ratio(training, seen, unseen) if cell.options["ratios"] else [],
+        "units": list(training.trained.units),
+        "training": vars(training.cost),
     }
 
 
-def forecasts_at(trained: Trained, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
+def forecasts_at(training: TrainingResult, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
     """Forecasts of the test part at `queries`, from the past at `nodes`."""
-    model, task = trained.run.model, trained.task
+    model, task = training.trained.model, training.task
     points, stride = task.dataset.points, task.scoring_stride
     graphs = model.graphs(points.take(nodes), points.take(queries))
     given, truth = task.windows("test", stride, nodes), task.windows("test", stride, queries, True)
-    return scored_batches(model, trained.run, graphs, given, truth)
+    return scored_batches(model, training.trained, graphs, given, truth)
 
 
 def _scored(
@@ -180,15 +180,15 @@ def _observations(
     return values
 
 
-def point_errors(trained: Trained, batches: Iterable[ScoredBatch], points: int) -> Scores:
+def point_errors(training: TrainingResult, batches: Iterable[ScoredBatch], points: int) -> Scores:
     """MAE, RMSE and bias, and the MAE by lead and by window, in the data's own units.
 
     Args:
-        trained: the model, for its windows and scales.
+        training: the trained model, for its windows and scales.
         batches: scored forecasts.
         points: number of points in them.
     """
-    task, statistics = trained.task, empty_statistics(trained.run)
+    task, statistics = training.task, empty_statistics(training.trained)
     errors = ErrorAccumulator(task.windows("test", task.scoring_stride, raw=True), points)
     for batch in batches:
         statistics.add(batch.forecast, batch.truth, batch.observed)
@@ -213,7 +213,7 @@ def fit_interpolation(task: Task) -> dict[str, list[Method]]:
     }
 
 
-def _by_ratio(trained: Trained, seen: Index, unseen: Index) -> list[Scores]:
+def _by_ratio(training: TrainingResult, seen: Index, unseen: Index) -> list[Scores]:
     """Errors when only some unseen points join, drawn at random: the paper's sweep."""
     lines, order = [], np.random.default_rng(0).permutation(unseen)
     for ratio in RATIOS:
@@ -223,7 +223,7 @@ def _by_ratio(trained: Trained, seen: Index, unseen: Index) -> list[Scores]:
             continue
         line: Scores = {"ratio": ratio, "points": count}
         for name, nodes in (("unseen", np.concatenate([seen, joined])), ("no_history", seen)):
-            errors = point_errors(trained, forecasts_at(trained, nodes, joined), count)
+            errors = point_errors(training, forecasts_at(training, nodes, joined), count)
             line[name] = {metric: errors[metric] for metric in ("mae", "rmse")}
         lines.append(line)
     return lines

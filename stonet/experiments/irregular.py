@@ -26,8 +26,7 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.data.time_spec import HORIZON
 from stonet.data.windows import in_batches
-from stonet.evaluation.comparison import Budget, Trained, train
-from stonet.evaluation.scoring import BATCH, empty_statistics
+from stonet.evaluation.scoring import empty_statistics
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.comparison import OURS, expand_labels, variant
@@ -53,6 +52,7 @@ from stonet.experiments.tables import (
 )
 from stonet.models.registry import REFERENCE_FORECASTS
 from stonet.plotting.figures import PALETTE
+from stonet.training.budget import Budget, TrainingResult, train
 
 NAME = "irregular"
 GOALS = {"labels": 5.0, "random": 10.0, "outage": 10.0}  # percent at most: half, a quarter lost
@@ -63,6 +63,7 @@ LOSSES: dict[str, Callable[[float], Corruption]] = {
     "outage": drop_sensors,
     "thinned": drop_frames,
 }
+BATCH = 8  # windows that are forecast at a time
 MAX_WINDOWS = 128  # test windows, evenly spread: each is forecast once per loss and share
 EVERY = 4  # frames of the data in a step of the subsampled data
 MODELS = (OURS, "linear", "stgcn")
@@ -135,27 +136,27 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
     """Train once, and score in every scenario of the cell."""
     scenario = cell.options["scenario"]
     between = scenario == "between"
-    trained = train(subsample(dataset, EVERY) if between else dataset, config, budget)
-    scores: Scores = {"units": list(trained.run.units), "training": vars(trained.row)}
+    training = train(subsample(dataset, EVERY) if between else dataset, config, budget)
+    scores: Scores = {"units": list(training.trained.units), "training": vars(training.cost)}
     if between:
-        return scores | between_steps(BetweenSteps(trained, dataset, EVERY))
-    complete = errors(trained, no_corruption)
-    scores |= {"horizon": trained.run.time_spec.horizon, "complete": complete}
+        return scores | between_steps(BetweenSteps(training, dataset, EVERY))
+    complete = errors(training, no_corruption)
+    scores |= {"horizon": training.trained.time_spec.horizon, "complete": complete}
     if scenario == "missing":
         for name, loss in LOSSES.items():
-            scores[name] = [{"share": s} | errors(trained, loss(s)) for s in SHARES]
+            scores[name] = [{"share": s} | errors(training, loss(s)) for s in SHARES]
     return scores
 
 
-def errors(trained: Trained, corrupt: Corruption) -> Scores:
+def errors(training: TrainingResult, corrupt: Corruption) -> Scores:
     """Errors at the training points on the test part, from corrupted inputs."""
-    model, task = trained.run.model.eval(), trained.task
+    model, task = training.trained.model.eval(), training.task
     given = task.windows("test", task.scoring_stride).thin(MAX_WINDOWS)
     truth = task.windows("test", task.scoring_stride, raw=True).thin(MAX_WINDOWS)
-    graphs, statistics = model.graphs(task.nodes, task.nodes), empty_statistics(trained.run)
+    graphs, statistics = model.graphs(task.nodes, task.nodes), empty_statistics(training.trained)
     for chosen in in_batches(given, BATCH):
         batch = corrupt(given.inputs(chosen), chosen)
-        forecast = forecast_in_units(trained, batch, graphs)
+        forecast = forecast_in_units(training, batch, graphs)
         statistics.add(forecast, *truth.targets(chosen))
     return {metric: statistics.value(metric) for metric in METRICS}
 

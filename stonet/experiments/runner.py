@@ -24,17 +24,18 @@ import torch
 
 from stonet.data.field import Dataset
 from stonet.errors import StonetError, UsageError
-from stonet.evaluation.comparison import Budget, Row
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, config_hash, rounded
 from stonet.experiments.datasets import data_sha256, open_experiment_data
+from stonet.experiments.provenance import commit
 from stonet.experiments.store import Store
-from stonet.system.resources import PYTHON, commit, cores, reset_peak, import_paths, peak_mb
+from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.system.resources import PYTHON, cores, import_paths, peak_mb, reset_peak
+from stonet.training.budget import Budget, TrainingCost
 from stonet.training.trained_model import versions
 
 POLL_SECONDS = 0.5  # between two checks of cells that another process works on
 Event = dict[str, Any]
-Watch = Callable[[int, int, str], None]  # cells done, cells in all, title of the current one
 
 
 @dataclass
@@ -135,7 +136,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
 def repeat(before: Result) -> Result:
     """Compute a stored cell again, with the number of steps that it took then."""
     training = before.scores.get("training")
-    budget = Row(**training).repeated if training else None
+    budget = TrainingCost(**training).budget if training else None
     return compute(before.cell, DatasetCache(), budget)
 
 
@@ -172,7 +173,7 @@ def run(
     store: Store,
     keep_stale: bool = False,
     jobs: int = 1,
-    watch: Watch = lambda done, total, title: None,
+    watch: ProgressCallback = ignore_progress,
 ) -> Outcome:
     """Load or compute all cells.
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stonet.system.atomic import replacing
 from stonet.errors import UsageError
 from stonet.experiments.cell import Cell, Result
+from stonet.system.atomic import replacing
 
 LOCKS = ".locks"
 

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
-from scipy.spatial import cKDTree
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline
-from stonet.data.durations import parse_duration
+from stonet.data.dates import Times, as_list, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import SLACK, own_nodes
+from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.session import Session, select_queries
-from stonet.io.dates import parse_date
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
 from stonet.system.progress import report_progress
-from stonet.system.resources import trim_memory
-from stonet.system.resources import parse_size
+from stonet.system.resources import parse_size, trim_memory
 from stonet.training.trained_model import TrainedModel
 
 MAX_LEAD = 1.25  # in trained horizons
 MAX_AGE = 1.5  # of inputs, in trained past lengths
 MIN_STEP = 0.5  # of the data, in trained steps
 BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
-
-Times = Sequence[str | int | np.datetime64]
 
 
 def forecast(
@@ -51,7 +45,8 @@ def forecast(
         field: observations; the issue time is its last time. Its points need not be the training
             points: new points with a history join the graph.
         at: the query points (None: the field's points). They need no history.
-        times: leads such as "+90min", dates, or nanoseconds (None: the trained leads).
+        times: leads such as "+90min" or Timedelta, dates, or nanoseconds (None: the trained
+            leads).
         memory: bytes, or a size such as "2G", that the whole process may take.
         session: of this model and these points; it saves building the graph again.
 
@@ -180,11 +175,10 @@ def requested_times(
 ) -> Int64[np.ndarray, " future"]:
     """The requested times in nanoseconds; refused unless they increase and are within reach."""
     time_spec = trained.time_spec
-    if isinstance(times, str):
-        times = [times]
     if times is None:
         return issue_time + time_spec.step * np.arange(1, time_spec.horizon + 1)
-    requested = np.array([parse_time(time, calendar, issue_time) for time in times], dtype=np.int64)
+    parsed = [parse_time(time, calendar, issue_time) for time in as_list(times)]
+    requested = np.array(parsed, dtype=np.int64)
     last = issue_time + int(MAX_LEAD * time_spec.horizon * time_spec.step)
     outside = requested[(requested <= issue_time) | (requested > last)]
     if len(outside) or not len(requested):
@@ -197,31 +191,6 @@ def requested_times(
     if (np.diff(requested) <= 0).any():
         raise UsageError("Requested times must increase; sort them and remove duplicates.")
     return requested
-
-
-def parse_time(
-    time: str | int | np.datetime64, calendar: bool, issue_time: int | None = None
-) -> int:
-    """A time in nanoseconds.
-
-    Args:
-        time: a date, nanoseconds, or a lead such as "+90min".
-        calendar: whether times are dates.
-        issue_time: to which leads are added (None: leads are refused).
-    """
-    if issue_time is not None and isinstance(time, str) and time.startswith("+"):
-        return issue_time + parse_duration(time[1:])
-    if isinstance(time, (int, np.integer)):
-        return int(time)
-    if not calendar:
-        raise UsageError(
-            f"'{time}' is no time of a field without a calendar; write a lead such as '+0.004s'."
-        )
-    try:
-        return int(parse_date(str(time)).astype("datetime64[ns]").astype(np.int64))
-    except UsageError as error:
-        hint = "" if issue_time is None else " Or write a lead such as '+1h30min'."
-        raise UsageError(f"{error}{hint}") from None
 
 
 def latest_frames(trained: TrainedModel, field: Field) -> Field:
@@ -239,7 +208,7 @@ def latest_batch(
     time_spec, frames = trained.time_spec, latest_frames(trained, field)
     lacking = time_spec.past - len(frames.times)
     shape = (lacking, *frames.values.shape[1:])
-    normalised = trained.scaler.normalise(frames.values)
+    normalised = trained.scaler.normalise(frames._filled())
     values = np.concatenate([np.zeros(shape, np.float32), normalised])
     observed = np.concatenate([np.zeros(shape, bool), frames.observed])
     earlier = frames.times[0] - time_spec.step * np.arange(lacking, 0, -1)
@@ -284,8 +253,8 @@ def as_field(
         sites=support(window, queries, trained.config.graph.decoder_radius),
     )
     if values is None:
-        zeros, missing = np.broadcast_to(np.float32(0), shape), np.broadcast_to(False, shape)
-        return Field.trusted(values=zeros, mask=missing, notes=(), **metadata)
+        empty, missing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
+        return Field.trusted(values=empty, mask=missing, notes=(), **metadata)
     return Field(values=values, **metadata)
 
 
@@ -308,8 +277,8 @@ def support(
         unknown, unsupported = np.full(len(queries), np.nan), np.full(len(queries), 2.0)
         return {"nearest_observation": unknown, "support": unsupported}
     nodes = window.points.take(observed_points)
-    nearest = cKDTree(nodes.embedded).query(queries.embedded)[1]
-    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[nearest])
+    closest = nearest_nodes(queries, nodes)[1][:, 0]
+    distance = nodes.geometry.distance(queries.embedded, nodes.embedded[closest])
     within = distance <= (np.inf if radius is None else radius * (1 + SLACK))
     observed = own_nodes(queries, nodes) < len(nodes)
     unit = EARTH_RADIUS_KM if nodes.kind == "sphere" else 1.0

@@ -14,9 +14,8 @@ from torch import Tensor
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.errors import ResourceError
-from stonet.models.forecaster import Graphs
-from stonet.system.resources import trim_memory, peak_mb, resident_mb
-from stonet.system.resources import size_label
+from stonet.models.forecaster import Encoding, FrameEncoding, Graphs, QueryGraph, narrow
+from stonet.system.resources import peak_mb, resident_mb, size_label, trim_memory
 from stonet.training.trained_model import TrainedModel
 
 MAX_QUERIES = 8192  # decoded together; more are not faster
@@ -107,35 +106,36 @@ class Session:
     ) -> None:
         self.trained, self.nodes, self.model = trained, nodes, trained.model.eval()
         self.initial_queries, self.max_queries = initial_queries, max_queries
-        self.graph = self.model.graph(nodes)
+        self.graph = self.model.node_graph(nodes)
         tensors = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
         self.device = tensors[0].device
-        self._cached_links: tuple[Points, Any] | None = None
+        self._cached_queries: tuple[Points, QueryGraph] | None = None
 
     @torch.inference_mode()
-    def encode(self, batch: Batch) -> Any:
+    def encode(self, batch: Batch) -> Encoding:
         """The model's encoding of the past; independent frames are encoded in groups."""
-        graphs, batch = Graphs(self.graph, None), batch.to(self.device)
+        batch = batch.to(self.device)
         size = max(1, MAX_ENCODED_VALUES // len(self.nodes))
         if not self.model.frame_wise or len(batch.frames) <= size:
-            return self.model.encode(batch, graphs)
+            return self.model.encode(batch, self.graph)
         groups = [select_frames(batch, i, i + size) for i in range(0, len(batch.frames), size)]
-        return torch.cat([self.model.encode(group, graphs) for group in groups])
+        encodings = (narrow(self.model.encode(g, self.graph), FrameEncoding) for g in groups)
+        return FrameEncoding(torch.cat([encoding.latent for encoding in encodings]))
 
     @torch.inference_mode()
     def decode(
-        self, encoded: Any, batch: Batch, queries: Points
+        self, encoded: Encoding, batch: Batch, queries: Points
     ) -> Float[Tensor, "batch future query channel"]:
         """The normalised forecast at all these queries."""
-        graphs = Graphs(self.graph, self.links(queries))
+        graphs = Graphs(self.graph, self.query_graph(queries))
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
-    def links(self, queries: Points) -> Any:
+    def query_graph(self, queries: Points) -> QueryGraph:
         """The model's links from nodes to queries; those of the last queries are cached."""
-        cached = self._cached_links
+        cached = self._cached_queries
         if cached is None or (cached[0] is not queries and cached[0] != queries):
-            self._cached_links = cached = None  # free their memory first
-            self._cached_links = cached = queries, self.model.links(self.nodes, queries)
+            self._cached_queries = cached = None  # free their memory first
+            self._cached_queries = cached = queries, self.model.query_graph(self.nodes, queries)
         return cached[1]
 
     def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:
@@ -143,7 +143,7 @@ class Session:
         return ChunkSize(memory, result_bytes, self.initial_queries, self.max_queries)
 
     def forecast_chunks(
-        self, encoded: Any, batch: Batch, queries: Points, chunk_size: ChunkSize
+        self, encoded: Encoding, batch: Batch, queries: Points, chunk_size: ChunkSize
     ) -> Iterator[Float32[np.ndarray, "batch future query channel"]]:
         """The forecast in the data's units, one chunk of consecutive queries after another."""
         start = 0

@@ -11,21 +11,21 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from stonet.data.dates import Time, Times, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import Points
 from stonet.errors import DataError
 from stonet.inference.forecast import (
-    Times,
     as_field,
     check_geometry,
     check_observed,
     check_step,
     latest_batch,
     latest_frames,
-    parse_time,
     requested_times,
 )
 from stonet.inference.session import Session, select_frames
+from stonet.models.forecaster import Encoding, FrameEncoding, narrow
 from stonet.training.trained_model import TrainedModel
 
 
@@ -81,7 +81,7 @@ class Stream:
             }
         )
 
-    def observe(self, time: str | int | np.datetime64, values: Any) -> None:
+    def observe(self, time: Time, values: Any) -> None:
         """Add a frame.
 
         Args:
@@ -139,10 +139,11 @@ class Stream:
             latents = [frame.latent for frame in self._frames][-len(window.times) :]
             encoded = torch.cat([latent for latent in latents if latent is not None])
             lacking = trained.time_spec.past - len(encoded)  # zeros: masked as missing frames
-            encoded = torch.cat([encoded.new_zeros(lacking, *encoded.shape[1:]), encoded])
+            padding = encoded.new_zeros(lacking, *encoded.shape[1:])
+            encoding: Encoding = FrameEncoding(torch.cat([padding, encoded]))
         else:
-            encoded = session.encode(batch)
-        chunks = list(session.forecast_chunks(encoded, batch, queries, session.chunk_size()))
+            encoding = session.encode(batch)
+        chunks = list(session.forecast_chunks(encoding, batch, queries, session.chunk_size()))
         return as_field(trained, window, np.concatenate(chunks, axis=2)[0], requested, queries)
 
     def _encode(self, field: Field) -> Float[Tensor, "1 node latent"] | None:
@@ -151,10 +152,8 @@ class Stream:
             return None
         next_time = field.times + self.trained.time_spec.step  # a batch needs a target time
         batch = latest_batch(self.trained, field, next_time)
-        latent: Tensor = self._session.encode(
-            select_frames(batch, len(batch.frames) - 1, len(batch.frames))
-        )
-        return latent
+        newest = select_frames(batch, len(batch.frames) - 1, len(batch.frames))
+        return narrow(self._session.encode(newest), FrameEncoding).latent
 
 
 def _as_float32(values: Any) -> Float32[np.ndarray, "..."]:

@@ -154,7 +154,7 @@ class Accumulator:
 
     def mark_missing(self) -> None:
         """NaN where no value was given, block by block: the arrays may be on disk."""
-        length = max(1, cells_at_once() // max(1, self.mask[0].size))
+        length = max(1, block_cells() // max(1, self.mask[0].size))
         for start in range(0, len(self.times), length):
             missing = ~self.mask[start : start + length]
             if missing.any():

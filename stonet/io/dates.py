@@ -1,7 +1,6 @@
-"""Dates and times as text or numbers, in nanoseconds: options of the user, and columns of tables.
+"""Time zones, and dates and times in the columns of tables, in nanoseconds.
 
-An option such as "2019-03" stands for a period (`parse_date`, `time_bounds`). The column functions
-take all entries of a column at once; they share one format, which the first entry determines.
+The entries of a column are parsed together; they share one format, which the first one determines.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from stonet.data.durations import DAY, SECOND, UNITS, parse_duration
+from stonet.data.dates import YEARS
+from stonet.data.durations import DAY, SECOND, UNITS
 from stonet.errors import UsageError
 from stonet.io.tables.columns import normalise_name, split_unit
 
@@ -24,66 +24,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAT = int(np.iinfo(np.int64).min)  # marks what is not a time
-YEARS = (1678, 2261)  # the range of 64-bit nanoseconds
-DIGITS_ONLY = re.compile(
-    r"([0-9]{4})([0-9]{2})(?:([0-9]{2})(?:T?([0-9]{2})(?:([0-9]{2})([0-9]{2})?)?)?)?"
-)
 EPOCH_UNITS = {1e8: "s", 1e11: "ms", 1e14: "us", 1e17: "ns"}  # smallest number of each, from 1973
 UNIT_NAMES = {"seconds": "s", "sec": "s", "minutes": "min", "hours": "h", "hrs": "h", "days": "d"}
 WITH_OFFSET = r"[T ]\s*\d.*([Zz]|UTC|GMT|[+-]\d\d:?(\d\d)?)$"
 MIDNIGHT_24 = re.compile(r"([T ])24(?=[:.]?00)")
 DAY_MONTH_YEAR = re.compile(r"\d{1,2}([/.-])(\d{1,2}|[A-Za-z]{3,9})\1(\d{4}|\d{2})")
 TIME_OF_DAY = re.compile(r"(\d{1,2})(?:[:.h](\d{2})(?:[:.](\d{2}(?:\.\d+)?))?)?(?: ?([AaPp])[Mm])?")
-
-
-# Options of the user
-
-
-def parse_date(text: str) -> np.datetime64:
-    """A date in UTC, in the unit in which it is written, so that `date + 1` is the next one.
-
-    Args:
-        text: ISO (2019, 2019-03, 2019-03-15T06:00Z) or its digits alone: 6, 8, 10, 12 or 14.
-
-    Example:
-        >>> parse_date("201903"), parse_date("2019031506")
-        (np.datetime64('2019-03'), np.datetime64('2019-03-15T06','h'))
-    """
-    plain = text.strip().removesuffix("Z")
-    digits = DIGITS_ONLY.fullmatch(plain)
-    if digits:  # numpy would take the digits as a year, and overflow
-        parts = [part for part in digits.groups() if part]
-        plain = "T".join(filter(None, ["-".join(parts[:3]), ":".join(parts[3:])]))
-    year = re.match(r"[+-]?[0-9]+", plain)  # as written: numpy's may have overflowed
-    try:
-        date = np.datetime64(plain)
-        in_range = not year or YEARS[0] <= int(year[0]) <= YEARS[1]
-    except ValueError:
-        date, in_range = np.datetime64("NaT"), True
-    if np.isnat(date):
-        raise UsageError(
-            f"'{text}' is not a date; write e.g. 2019-03-15, 2019-03-15T06:00 or 201903."
-        )
-    if not in_range:
-        raise UsageError(
-            f"'{text}' lies outside the years {YEARS[0]} to {YEARS[1]}, the range of 64-bit "
-            "nanoseconds; write a date e.g. as 2019, 201903, 20190315 or 2019-03-15."
-        )
-    return date
-
-
-def time_bounds(text: str, calendar: bool) -> tuple[int, int]:
-    """First and last nanosecond of a date as it is written: "2019-03" is a month.
-
-    Args:
-        text: a date, or a duration without a calendar.
-        calendar: whether times are dates.
-    """
-    if not calendar:
-        return (parse_duration(text),) * 2
-    date = parse_date(text)
-    first, following = (time.astype("datetime64[ns]") for time in (date, date + 1))
-    return int(first.astype(np.int64)), int(following.astype(np.int64)) - 1
 
 
 def parse_zone(name: str | None) -> tzinfo | None:

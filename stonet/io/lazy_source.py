@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from stonet.config import ReadConfig
+from stonet.data.dates import time_bounds
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.io.dates import time_bounds
 
 TOLERANCE_DEGREES = 2e-5  # around a box: a longitude in float32 is off by up to 1.6e-5
 TOLERANCE = 1e-6  # around a box on a plane, as a share of its size
@@ -158,7 +158,7 @@ def from_field(field: Field) -> LazySource:
         points=field.points,
         channels=field.channels,
         units=field.units,
-        frames=lambda a, b: np.where(field.observed[a:b], field.values[a:b], np.float32("nan")),
+        frames=lambda a, b: field.values[a:b],
         calendar=field.calendar,
         reference_time=field.reference_time,
         sites=field.sites,

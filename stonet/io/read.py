@@ -54,7 +54,8 @@ def read(source: Any, **options: Any) -> Field:
         source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder of such files, a
             pattern such as "era5/*.grib", a pandas or xarray object, or a list of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
-            timezone, stations, ...
+            timezone, stations, ... `stations` may also be a table, Points, or a dictionary of
+            names and pairs (lat, lon).
 
     Returns:
         One Field of all files. `Field.notes` says what was done or assumed.
@@ -71,6 +72,14 @@ def read(source: Any, **options: Any) -> Field:
 
 def read_config(options: dict[str, Any]) -> ReadConfig:
     """The options of `read` as a configuration; an invalid one is named."""
+    stations = options.get("stations")
+    if isinstance(stations, Path):
+        options = options | {"stations": str(stations)}
+    elif stations is not None and not isinstance(stations, str):
+        config = read_config(options | {"stations": "the stations"})
+        make_table = _function("stations:station_table")
+        config._station_table = make_table(stations, config.geometry)
+        return config
     try:
         return ReadConfig(**options)
     except ValidationError as error:
@@ -108,11 +117,22 @@ def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
     return replace(dataset, episodes=episodes, unseen=tuple(unseen))
 
 
+def as_dataset(data: Any, config: ReadConfig) -> Dataset:
+    """A data set from anything that `read` takes; a Field is a data set of one episode."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Field):
+        return Dataset((data,))
+    name = str(data) if isinstance(data, (str, Path)) else "data"
+    return Dataset((read_with(data, config),), name)
+
+
 def check_options(config: ReadConfig) -> None:
     """Refuse options that are invalid for every source, even where they would have no effect."""
     if config.timezone is not None:
         _function("dates:parse_zone")(config.timezone)
-    if config.stations is not None and not Path(config.stations).exists():
+    in_memory = config._station_table is not None
+    if config.stations is not None and not in_memory and not Path(config.stations).exists():
         raise UsageError(f"No file '{config.stations}'. Check the path of the table of stations.")
     if config.every is not None and config.duplicates in ("first", "last"):
         raise UsageError(

@@ -12,8 +12,8 @@ import numpy as np
 from stonet.data.geometry import Kind, Points
 from stonet.errors import DataError, UsageError
 from stonet.io.sites import parse_sites
-from stonet.io.tables.dataframe import Frame
-from stonet.io.tables.station_locations import Places, places_of
+from stonet.io.tables.dataframe import DataFrameTable
+from stonet.io.tables.station_locations import StationTable, make_station_table
 
 
 def as_points(at: Any, kind: Kind) -> Points | None:
@@ -36,7 +36,8 @@ def as_points(at: Any, kind: Kind) -> Points | None:
         return Points(_pairs(at.values()), kind, tuple(map(str, at)))
     if _is_table(at):
         table = station_table(at, kind)
-        return Points(table.where, kind, table.names.get(table.named, ()) if table.named else ())
+        names = table.names[table.name_column] if table.name_column else ()
+        return Points(table.coordinates, kind, names)
     entries = list(at)
     if not entries:
         raise UsageError("No query point was given; expected at least one.")
@@ -55,7 +56,7 @@ def as_points(at: Any, kind: Kind) -> Points | None:
     return joined
 
 
-def station_table(stations: Any, geometry: Kind | None = None) -> Places:
+def station_table(stations: Any, geometry: Kind | None = None) -> StationTable:
     """Station positions by name.
 
     Args:
@@ -69,14 +70,17 @@ def station_table(stations: Any, geometry: Kind | None = None) -> Places:
         )
     if isinstance(stations, Points):
         names = {"station": stations.names}
-        return Places("the stations", stations.kind, stations.coordinates, None, names, "station")
+        return StationTable(
+            "the stations", stations.kind, stations.coordinates, None, names, "station"
+        )
     if not _is_table(stations):
         raise UsageError(
             f"Stations were given as {type(stations).__name__}; expected a file, a table, Points "
             "or a dictionary of names and pairs."
         )
     try:
-        return places_of(Frame(stations, "the stations").frame, "the stations", geometry)
+        table = DataFrameTable(stations, "the stations")
+        return make_station_table(table.frame, "the stations", geometry)
     except DataError as error:
         raise UsageError(str(error)) from None
 

@@ -98,8 +98,7 @@ def table(
         issued = np.full(len(times), field.reference_time, dtype=np.int64)
         add("forecast_reference_time", time_unit, np.repeat(_times(issued, field, text), count))
         add("forecast_period", time_unit, np.repeat(_durations(times - issued, field, text), count))
-    observed = field.observed[start:stop]
-    values = np.where(observed, field.values[start:stop], np.float32("nan"))
+    values = field.values[start:stop]
     for number, (name, unit) in enumerate(field.quantity):
         add(name, unit, values[..., number].ravel())
     units = {"altitude": "m", "nearest_observation": "km" * (field.points.kind == "sphere")}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.spatial import cKDTree
 
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
+from stonet.graph.neighbours import nearest_nodes
 from stonet.quality.checks import CheckInput, Finding, plural, verb
 from stonet.quality.statistics import MAD_TO_SIGMA
 
@@ -137,7 +137,7 @@ def buddy_check(data: CheckInput) -> Iterator[Finding]:
     points = data.field.points
     if len(points) <= BUDDIES:
         return
-    near = np.asarray(cKDTree(points.embedded).query(points.embedded, BUDDIES + 1)[1])
+    near = nearest_nodes(points, points, BUDDIES + 1)[1]
     for c in range(len(data.field.channels)):
         own = data.sample.point_median[:, c]
         reported = np.isfinite(own)
@@ -252,7 +252,7 @@ def _isolated(points: Points) -> Bool[np.ndarray, " node"]:
 
 def _nearest_distance(points: Points) -> tuple[Float64[np.ndarray, " node"], float]:
     """Distance of each point to its nearest neighbour in the embedding, and the median."""
-    distance = np.asarray(cKDTree(points.embedded).query(points.embedded, 2)[0])[:, 1]
+    distance = nearest_nodes(points, points, 2)[0][:, 1]
     apart = distance[distance > 0]
     return distance, float(np.median(apart)) if len(apart) else 0.0
 
@@ -262,7 +262,7 @@ def _misplaced(data: CheckInput, nodes: Int64[np.ndarray, " node"]) -> Iterator[
     points = data.field.points.take(nodes)
     if len(points) < 5 or len(points) > MAX_STATIONS:
         return
-    tree, (distance, usual) = cKDTree(points.embedded), _nearest_distance(points)
+    distance, usual = _nearest_distance(points)
     lat, lon = points.coordinates.T
     corrections = {
         "latitude and longitude exchanged": np.stack([lon, lat], axis=1),
@@ -271,7 +271,7 @@ def _misplaced(data: CheckInput, nodes: Int64[np.ndarray, " node"]) -> Iterator[
     }
     for index in np.flatnonzero(distance > ISOLATED_SPACINGS * usual):
         for mistake, coordinates in corrections.items():
-            if _is_among(coordinates[index], tree, float(distance[index]), usual):
+            if _is_among(coordinates[index], points, float(distance[index]), usual):
                 name = data.station(int(nodes[index]))
                 what = f"{name} lies far from all others: {mistake}?"
                 where = f"{name} at {lat[index]:g}, {lon[index]:g}"
@@ -280,13 +280,13 @@ def _misplaced(data: CheckInput, nodes: Int64[np.ndarray, " node"]) -> Iterator[
 
 
 def _is_among(
-    position: Float64[np.ndarray, " 2"], tree: cKDTree, distance: float, usual: float
+    position: Float64[np.ndarray, " 2"], others: Points, distance: float, usual: float
 ) -> bool:
     """Whether a corrected position is about as near to the others as they are to one another."""
     if abs(position[0]) > 90:
         return False
     corrected = Points(position[None], "sphere")
-    nearest = float(np.asarray(tree.query(corrected.embedded)[0])[0])
+    nearest = float(nearest_nodes(corrected, others)[0][0, 0])
     return nearest < min(3 * usual, 0.2 * distance)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
-from scipy.spatial import cKDTree
 
 from stonet.config import Config, GraphConfig, ReadConfig
 from stonet.data.field import Dataset, Field
@@ -22,8 +21,8 @@ from stonet.data.scaling import Scaler
 from stonet.data.time_spec import resolve_time_spec
 from stonet.data.windows import PARTS, cut, split
 from stonet.errors import DataError, UsageError
-from stonet.graph.neighbours import SLACK, radius_for_degree
-from stonet.io.read import read_with
+from stonet.graph.neighbours import count_within, radius_for_degree
+from stonet.io.read import read_config, read_with
 from stonet.quality.checks import (
     LEVELS,
     CheckInput,
@@ -46,6 +45,7 @@ LENIENT = {"duplicates": "mean", "same_place": "keep", "infinite": "missing"}
 MAX_LAPTOP_POINTS = 4_000  # more points train slowly on a laptop
 MAX_RADIUS_POINTS = 1_000  # of which the suggested radius is computed
 MIN_TRAINING_WINDOWS = 200  # fewer give little more than the linear base
+MAX_LISTED = 8  # findings in a short description
 MAX_DEGREE = 50  # of the histogram of neighbours
 COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
 CHECKS = (
@@ -67,6 +67,13 @@ class Report:
     facts: dict[str, Any]
     data: CheckInput | None = None
 
+    def __repr__(self) -> str:
+        counts = {level: sum(f.level == level for f in self.findings) for level in LEVELS}
+        lines = [f"  {f.level:<8} {f.what}" for f in self.findings[:MAX_LISTED]]
+        more = len(self.findings) - len(lines)
+        title = ", ".join(f"{count} {level}" for level, count in counts.items() if count)
+        return "\n".join([f"Report: {title}", *lines, *([f"  … and {more} more"] if more else [])])
+
     @property
     def field(self) -> Field | None:
         """The data; None if they could not be read."""
@@ -82,12 +89,13 @@ class Report:
         return {"findings": [asdict(finding) for finding in self.findings], "facts": self.facts}
 
 
-def check(data: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
+def check(data: Any, config: ReadConfig | None = None, **options: Any) -> Report:
     """Read data as `stonet.read` does, and run all quality checks.
 
     Args:
         data: what `stonet.read` takes, or a Field.
-        config: options for reading.
+        config: options for reading (None: those given by name).
+        **options: as for `stonet.read`.
 
     Returns:
         A report of findings, each with its advice.
@@ -100,6 +108,7 @@ def check(data: Any, config: ReadConfig = ReadConfig()) -> Report:  # noqa: B008
         >>> for finding in report.findings:  # doctest: +SKIP
         ...     print(finding.level, finding.what, finding.advice)
     """
+    config = read_config(options) if config is None else config
     field, findings = _read(data, config)
     if field is None:
         return Report(findings, {})
@@ -137,9 +146,7 @@ def _neighbourhood(points: Points) -> tuple[Int64[np.ndarray, " node"], float]:
         chosen = np.random.default_rng(0).choice(len(points), MAX_RADIUS_POINTS, replace=False)
         sample = points.take(np.sort(chosen))
     radius = radius_for_degree(sample, points, GraphConfig().decoder_degree)
-    chord = points.geometry.chord(radius) * (1 + SLACK)
-    tree = cKDTree(points.embedded)
-    return np.asarray(tree.query_ball_point(points.embedded, chord, return_length=True)), radius
+    return count_within(points, radius), radius
 
 
 def _graph_check(

@@ -48,7 +48,7 @@ class Sample:
         frames = np.arange(len(source.times))
         if len(frames) > max_frames:
             frames = np.sort(np.random.default_rng(0).choice(frames, max_frames, replace=False))
-        values = np.where(source.observed[frames], source.values[frames], np.float32("nan"))
+        values = np.asarray(source.values[frames])
         valid = values.copy()
         for number in FILL_VALUES:
             valid[valid == np.float32(number)] = np.nan

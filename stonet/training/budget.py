@@ -19,11 +19,11 @@ import torch
 
 from stonet._version import __version__
 from stonet.config import Config
-from stonet.system.atomic import replacing
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.system import distributed
-from stonet.system.resources import reset_peak, peak_mb
+from stonet.system.atomic import replacing
+from stonet.system.resources import peak_mb, reset_peak
 from stonet.system.spill import cache_folder
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel

@@ -12,11 +12,15 @@ from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Trainer, Watcher
+from stonet.training.trainer import StepCallback, Trainer
 
 
 def fit_run(
-    task: Task, folder: str | Path | None, resume: bool, watch: Watcher, replace_run: bool = False
+    task: Task,
+    folder: str | Path | None,
+    resume: bool,
+    watch: StepCallback,
+    replace_run: bool = False,
 ) -> tuple[TrainedModel, State]:
     """Train a model for a task; with a folder, publish it there once it is complete.
 

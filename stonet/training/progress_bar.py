@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from stonet.system.progress import reporting_to
 
 if TYPE_CHECKING:
-    from stonet.training.trainer import Watcher
+    from stonet.training.trainer import StepCallback
 
 DELAY = 2.0  # seconds of work before an unrequested bar appears
 
@@ -27,7 +27,7 @@ def is_interactive() -> bool:
 @contextmanager
 def training_bar(
     quiet: bool, delay: float = 0.0, console: Console | None = None
-) -> Iterator[Watcher]:
+) -> Iterator[StepCallback]:
     """A bar of a training: first base and pretraining, then the steps with their losses.
 
     Args:
@@ -61,7 +61,7 @@ def training_bar(
         show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
 
     try:
-        with reporting_to(lambda done, total: show(done, total, "base and pretraining", "")):
+        with reporting_to(lambda done, total, _: show(done, total, "base and pretraining", "")):
             yield on_event
     finally:
         if progress.live.is_started:

@@ -15,6 +15,8 @@ import torch
 
 from stonet._version import __version__
 from stonet.config import Config, Section, make_config
+from stonet.data import display
+from stonet.data.durations import duration_label
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
@@ -59,6 +61,26 @@ class TrainedModel:
         return TrainedModel(
             model, config, task.time_spec, task.scaler, nodes, first.channels, first.units, name
         )
+
+    def __repr__(self) -> str:
+        return display.as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return display.as_html(self._title(), self._summary())
+
+    def _title(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        return f"TrainedModel: {self.config.model}, {display.counted(size, 'parameter')}"
+
+    def _summary(self) -> dict[str, str]:
+        times, points = self.time_spec, display.counted(len(self.nodes), "point")
+        step = duration_label(times.step)
+        return {
+            "trained on": display.shortened(self.dataset),
+            "channels": display.channels_with_units(self.channels, self.units),
+            "times": f"{times.past} steps in, {times.horizon} out, {step} each",
+            "extent": f"{points} on a {display.extent(self.nodes)}",
+        }
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
         """The content of a run folder, for `RunFolder.publish`: safetensors, JSON and a model card.
@@ -201,6 +223,18 @@ def _with_model_defaults(config: Config, model: Forecaster) -> Config:
     train = filled(config.train, ("lr", "consecutive"))
     augmentation = filled(config.augmentation, ("hidden_sensors",))
     return config.model_copy(update={"train": train, "augmentation": augmentation})
+
+
+def reading_for(trained: TrainedModel, data: object = None) -> Config:
+    """How files are read for a trained model: as for training, of any time, its channels only.
+
+    To be scored, the data it was trained on (`data`, a path) are read as they were then.
+    """
+    if isinstance(data, (str, Path)) and str(data) == trained.dataset:
+        return trained.config
+    changed = {"start": None, "stop": None, "variables": trained.channels}
+    read = trained.config.read.model_copy(update=changed)
+    return trained.config.model_copy(update={"read": read})
 
 
 def versions() -> dict[str, str]:

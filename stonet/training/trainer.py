@@ -59,7 +59,7 @@ class Progress:
     validation: float | None = None  # at the end of an epoch
 
 
-ProgressCallback = Callable[[Progress], None]
+StepCallback = Callable[[Progress], None]
 
 
 class Trainer:
@@ -114,7 +114,7 @@ class Trainer:
         self,
         folder: RunFolder | None = None,
         resume: bool = False,
-        on_progress: ProgressCallback = lambda progress: None,
+        on_progress: StepCallback = lambda progress: None,
     ) -> State:
         """Train the model in place; at the end it has the weights of the best validation.
 
@@ -183,11 +183,11 @@ class Trainer:
         model = self.model
         if not isinstance(model, STONetwork) or model.residuals is None or model.base is None:
             return None
-        base_error = float(model.base.spread[0, 1:].mean())  # after lead 0, where it is 0
+        base_error = float(model.base.rmse[0, 1:].mean())  # after lead 0, where it is 0
         hidden = bool(self.trained.config.augmentation.hidden_sensors)
         return PointPretrainer(
             model.residuals,
-            model.rows,
+            model.point_samples,
             self.windows,
             self.nodes,
             self.config.seed,
@@ -209,7 +209,7 @@ class Trainer:
         self,
         step_batches: Callable[[int], StepBatch],
         folder: RunFolder | None,
-        on_progress: ProgressCallback,
+        on_progress: StepCallback,
     ) -> None:
         """Steps and validations until the last epoch, or until validation stops improving."""
         state, validated = self.state, [entry["step"] for entry in self.state.history]
@@ -293,7 +293,7 @@ class Trainer:
                     "train.lr or train.clip, or set such values to NaN."
                 )
 
-    def _end_epoch(self, on_progress: ProgressCallback) -> None:
+    def _end_epoch(self, on_progress: StepCallback) -> None:
         """Validate; keep the weights if they are the best so far."""
         self._read_losses()
         state = self.state

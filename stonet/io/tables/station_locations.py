@@ -96,10 +96,10 @@ def read_station_table(path: str | Path, geometry: Kind | None = None) -> Statio
         blocks = list(table.blocks(table.names, table.names))
         if not blocks:
             raise DataError(f"'{path}' has a header and no rows; expected at least one point.")
-        return _station_table(pd.concat(blocks), str(path), geometry, table.decimal)
+        return make_station_table(pd.concat(blocks), str(path), geometry, table.decimal)
 
 
-def _station_table(
+def make_station_table(
     frame: pd.DataFrame, origin: str, geometry: Kind | None = None, decimal: str = "."
 ) -> StationTable:
     """A table of stations from columns of text."""
@@ -116,7 +116,8 @@ def _station_table(
     rest = [name for name in names if name not in (*axes, altitude)]
     first = find_column(rest, "station")
     ordered = sorted(rest, key=lambda name: name != first)
-    texts = {name: tuple(str(text).strip() for text in frame[name].fillna("")) for name in ordered}
+    labels = {name: frame[name].astype(object).where(frame[name].notna(), "") for name in ordered}
+    texts = {name: tuple(str(text).strip() for text in column) for name, column in labels.items()}
     return StationTable(origin, kind, coordinates, altitudes, texts, first)
 
 
@@ -144,9 +145,9 @@ def locate(
         The positions of the stations that were located, and the table that lists them.
     """
     if config.stations is not None:
-        tables = [read_station_table(config.stations, config.geometry)]
+        tables = [config._station_table or read_station_table(config.stations, config.geometry)]
     elif preamble is not None:
-        tables = [_station_table(preamble, str(path), config.geometry)]
+        tables = [make_station_table(preamble, str(path), config.geometry)]
     else:
         siblings = [] if path is None else _sibling_tables(path)
         tables = [read_station_table(sibling, config.geometry) for sibling in siblings]
