@@ -190,10 +190,11 @@ def split(
             if whole
             else (f"{longest} frames", int(np.ceil(need / share)))
         )
+        window = f"{time_spec.past} + {time_spec.horizon} frames"
         raise DataError(
             f"The series is too short: its {part} part ({share:.0%} of {have}) is shorter than one "
-            f"window of {time_spec.past} + {time_spec.horizon} frames. Give at least {much} frames, "
-            "or shorten data.past or data.horizon, or change data.split."
+            f"window of {window}. Give at least {much} frames, or shorten data.past or "
+            "data.horizon, or change data.split."
         )
     return {part: tuple(fields) for part, fields in parts.items()}
 
@@ -216,10 +217,10 @@ def cut(
         offset += len(field.times)
     joined = np.concatenate(starts)
     if not len(joined):
+        longest = max((len(f.times) for f in fields), default=0)
         raise DataError(
             f"No window of {time_spec.past} + {time_spec.horizon} frames without a long gap fits "
-            f"into {len(fields)} episodes (longest: {max((len(f.times) for f in fields), default=0)} "
-            f"frames, usual step {time_spec.step / 1e9:g} s). Give more data, or shorten "
+            f"into {len(fields)} episodes (longest: {longest} frames, usual step {time_spec.step / 1e9:g} s). Give more data, or shorten "
             "data.past or data.horizon."
         )
     times = np.concatenate([f.times for f in fields])

@@ -19,6 +19,7 @@ from stonet.data.batch import Batch, make_batch
 from stonet.data.field import Dataset, Field
 from stonet.data.scaling import Scaler
 from stonet.data.windows import Windows, cut, in_batches, split
+from stonet.models.forecaster import Graphs
 from stonet.training.budget import TrainingResult
 
 SEED = 20
