@@ -220,8 +220,8 @@ def cut(
         longest = max((len(f.times) for f in fields), default=0)
         raise DataError(
             f"No window of {time_spec.past} + {time_spec.horizon} frames without a long gap fits "
-            f"into {len(fields)} episodes (longest: {longest} frames, usual step {time_spec.step / 1e9:g} s). Give more data, or shorten "
-            "data.past or data.horizon."
+            f"into {len(fields)} episodes (longest: {longest} frames, usual step "
+            f"{time_spec.step / 1e9:g} s). Give more data, or shorten data.past or data.horizon."
         )
     times = np.concatenate([f.times for f in fields])
     return Windows(fields, scaler, times, joined, time_spec, window_time, nodes)
