@@ -70,8 +70,8 @@ def next_hour(stream: Stream) -> Work:
 
 def _new_frame(stream: Stream) -> Record:
     """A new frame and a forecast, against encoding the full window again on the same graph."""
-    session = Session(stream.run, stream.points)
-    full_window = partial(forecast, stream.run, stream.field, session=session)
+    session = Session(stream.trained, stream.points)
+    full_window = partial(forecast, stream.trained, stream.field, session=session)
     timings = alternate({"ours": next_hour(stream), "window": full_window})
     return empty_record("new frame", SENSORS, 24, 1, "whole window anew") | {
         "time_ratio": timings["window"].cpu / timings["ours"].cpu,

@@ -34,7 +34,7 @@ from benchmarks.peers import (
 from stonet.config import ModelConfig
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
-from stonet.operators.branch import Links, RevisedBranch
+from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
 from stonet.system.resources import peak_mb, reset_peak, resident_mb
 
@@ -115,9 +115,9 @@ class Decoder:
         points, _, radius = _graph(self.n, self.degree)
         dtype = torch.float64 if self.double else torch.float32
         neighbours = within_radius(points, points, radius, "sharp")
-        links = Links(torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)).to(
-            torch.device("cpu"), dtype
-        )
+        links = DecoderGraph(
+            torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)
+        ).to(torch.device("cpu"), dtype)
         config = ModelConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
         branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(dtype)
         latent = torch.randn(self.batch, STEPS, self.n, self.d).to(dtype).requires_grad_()

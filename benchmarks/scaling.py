@@ -28,9 +28,11 @@ from benchmarks.harness import Record, Watch, alternate, empty_record, in_proces
 from benchmarks.operator import Encoder
 from benchmarks.training import SHORT_PRETRAINING, step_call
 from stonet.config import Config, load_config
-from stonet.evaluation.comparison import Stopwatch
-from stonet.linear.local_polynomials import NEAREST, NUM_REGRESSORS
-from stonet.linear.regression import CLOSE, WHITENED
+from stonet.linear.local_polynomials import NUM_FITS, STENCIL_NODES
+from stonet.linear.regression import MAX_WHITENED, RECENT_LAGS
+from stonet.models.forecaster import narrow
+from stonet.models.stonet import EncoderGraph
+from stonet.training.budget import Stopwatch
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
@@ -87,7 +89,7 @@ def step_seconds(settings: list[str]) -> Record:
     """In one child or several: the median seconds of a training step."""
     task = weather(2048, *settings, SHORT_PRETRAINING, "train.epochs=1", "train.steps=8")
     trainer, stopwatch = Trainer(TrainedModel.untrained(task), task), Stopwatch()
-    trainer.fit(watch=stopwatch)
+    trainer.fit(on_progress=stopwatch)
     return {"seconds": stopwatch.per_step}
 
 
@@ -99,11 +101,11 @@ def tiled_training(n: int) -> Record:
     short = ("train.epochs=1", "train.steps=6", "train.batch=2", "train.validation_windows=1")
     task = weather(n, *short, "data.split=[0.4,0.3,0.3]", frames=80)
     trainer, stopwatch = Trainer(TrainedModel.untrained(task), task), Stopwatch()
-    trainer.fit(watch=stopwatch)
+    trainer.fit(on_progress=stopwatch)
     return {
         "step_seconds": median(stopwatch.steps),
         "tiles": len(trainer.tiles),
-        "points_with_halo": len(trainer.tiles[0].graphs.graph.position),
+        "points_with_halo": len(narrow(trainer.tiles[0].graphs.nodes, EncoderGraph).position),
         "all_seconds": time.perf_counter() - started,
         "peak_gb": peak_mb() / 1e3,
     }
@@ -124,9 +126,9 @@ def cost_terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, 
     encoded = min(network.frames or past, past)
     frames = batch // consecutive * (encoded + consecutive - 1)
     degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
-    close = min(CLOSE, past)
+    close = min(RECENT_LAGS, past)
     sun = network.sun * (2 * horizon + 1)
-    whitened = min(WHITENED, 2 * past + (NUM_REGRESSORS - 2) * close + sun)
+    whitened = min(MAX_WHITENED, 2 * past + (NUM_FITS - 2) * close + sun)
     inputs = whitened + horizon + sun + 13  # base, sun, position, time, site statistics
     targets, outputs = LEVELS * network.layers * frames * n, batch * n
     operations = 6 * (
@@ -136,7 +138,7 @@ def cost_terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, 
     moved = (
         targets * degree * (2 * m + 2 * d)
         + outputs * horizon * r * (graph.decoder_degree + 8)
-        + 2 * outputs * (close * NUM_REGRESSORS + 2 * (past - close)) * NEAREST
+        + 2 * outputs * (close * NUM_FITS + 2 * (past - close)) * STENCIL_NODES
     )
     return operations, moved
 
@@ -174,7 +176,7 @@ def _extrapolated(n: int, *settings: str) -> Record:
     operations, moved = (part / 8 for part in cost_terms(n, config, 12, 12))
     graph = config.graph
     edges = graph.within_degree + 1.25 * graph.between_degree + graph.decoder_degree
-    bytes_per_point = edges * (8 + 4 * 5) + NEAREST * (8 + 4 * NUM_REGRESSORS)
+    bytes_per_point = edges * (8 + 4 * 5) + STENCIL_NODES * (8 + 4 * NUM_FITS)
     return empty_record("growth", n, config.network.latent, 0, "none") | {
         "tera_operations": operations / 1e12,
         "giga_bytes_moved": 4 * moved / 1e9,

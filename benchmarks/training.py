@@ -122,14 +122,14 @@ def compare_threads() -> Record:
     """In a child: ratios of median steps over all rounds, and the range of the rounds' ratios."""
     call = step_call(POINTS, BATCH)
     ways = {  # PyTorch threads, our threads
-        "one": (1, threading_settings.MOST),
-        "two": (2, threading_settings.MOST),
+        "one": (1, threading_settings.MAX_THREADS),
+        "two": (2, threading_settings.MAX_THREADS),
         "torch": (2, 1),
     }
     rounds: list[dict[str, list[float]]] = []
     for _ in range(ROUNDS):
         rounds.append({way: [] for way in ways})
-        for way, (threads, threading_settings.MOST) in ways.items():
+        for way, (threads, threading_settings.MAX_THREADS) in ways.items():
             torch.set_num_threads(threads)
             call()  # new threads are slow at first
             for _ in range(STEPS // 2):

@@ -17,9 +17,10 @@ from helpers.paths import ROOT
 from helpers.shell import Shell
 from helpers.small import QUICK, small_field
 
-from stonet import __version__, estimator
+from stonet import __version__
 from stonet.cli import main
 from stonet.data.field import Field
+from stonet.training import fit
 
 COMMANDS = (
     *("demo", "check", "fit", "predict", "hindcast", "evaluate", "compare", "reproduce"),
@@ -283,7 +284,7 @@ def test_errors_during_training_have_their_exit_code(
     def fail(*arguments: object) -> None:
         raise error
 
-    stonet.patch.setattr(estimator, "fit_run", fail)
+    stonet.patch.setattr(fit, "fit_run", fail)
     words = ("fit", fitted / "data.nc", "-o", "run", "--preset", "tiny", "--json")
     result = stonet(*words)
     assert result.code == code and message in result.err

@@ -116,7 +116,7 @@ def test_without_a_calendar_labels_are_durations_since_zero() -> None:
         ({"time": np.datetime64("NaT")}, "missing"),
         ({"time": np.datetime64("3000")}, "outside the years"),
         ({"station": "Bärn"}, r"No station 'Bärn' among the 4 .*Did you mean 'Bern'\?"),
-        ({"station": ["Bern", 7]}, "No station '7'"),
+        ({"station": ["Bern", "7"]}, "No station '7'"),
         ({"station": []}, "leaves no stations"),
         ({"station": slice("Zürich", "Basel")}, "leaves no stations"),
     ],

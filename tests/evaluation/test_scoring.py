@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError
-from stonet.estimator import fit_run
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import (
     check_scorable,
@@ -22,13 +21,21 @@ from stonet.evaluation.scoring import (
     reference_forecasts,
     scored_batches,
 )
-from stonet.models.forecaster import Forecaster, Graphs
+from stonet.models.forecaster import Encoding, Forecaster, Graphs, QueryGraph, narrow
+from stonet.training.fit import fit_run
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
 UNSEEN = (20, 21, 22, 23)
 KEYS = {"dataset", "model", "points", "channel", "lead", "metric", "value", "seed"}
 METRICS = ["mae", "rmse", "mape", "bias"]
+
+
+@dataclass(frozen=True)
+class QueryPositions(QueryGraph):
+    """Positions of the queries among all points."""
+
+    index: np.ndarray
 
 
 class Oracle(Forecaster):
@@ -38,17 +45,11 @@ class Oracle(Forecaster):
         super().__init__()
         self.task, self.offset, self.inductive = task, offset, inductive
 
-    def graph(self, nodes: Points) -> None:
-        return None
-
-    def links(self, nodes: Points, queries: Points) -> np.ndarray:
+    def query_graph(self, nodes: Points, queries: Points) -> QueryPositions:
         names = list(self.task.dataset.points.names)
-        return np.array([names.index(name) for name in queries.names])
+        return QueryPositions(np.array([names.index(name) for name in queries.names]))
 
-    def encode(self, batch: Batch, graphs: Graphs) -> None:
-        return None
-
-    def decode(self, encoded: None, batch: Batch, graphs: Graphs) -> torch.Tensor:
+    def decode(self, encoding: Encoding, batch: Batch, graphs: Graphs) -> torch.Tensor:
         """Find the window by its values; the forecast is what follows it."""
         windows = self.task.windows("test", self.task.time_spec.horizon)
         every = np.arange(len(windows))
@@ -56,9 +57,8 @@ class Oracle(Forecaster):
         candidates = pasts.frames[pasts.past][:, :, 0, 0]
         inputs = batch.frames[batch.past][:, :, 0, 0]
         chosen = torch.cdist(inputs, candidates).argmin(1).numpy()
-        future, _ = self.task.windows("test", self.task.time_spec.horizon, graphs.links).targets(
-            chosen
-        )
+        queries = narrow(graphs.queries, QueryPositions).index
+        future, _ = self.task.windows("test", self.task.time_spec.horizon, queries).targets(chosen)
         return future + self.offset / torch.tensor(self.task.scaler.std)
 
 
@@ -247,7 +247,7 @@ def test_the_deviation_compares_unseen_points_with_seen_ones(records) -> None:
 def test_progress_is_reported(trained, task) -> None:
     progress: list[tuple[int, int]] = []
     models = {"oracle": Oracle(task)}
-    evaluate(trained, task, models=models, on_progress=lambda *done: progress.append(done))
+    evaluate(trained, task, models=models, on_progress=lambda *done: progress.append(done[:2]))
     assert progress == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from helpers.cells import cell
 
-from stonet.evaluation.comparison import Budget
+from stonet.training.budget import Budget
 
 
 def test_the_key_depends_on_relevant_settings_only() -> None:

@@ -12,7 +12,6 @@ from helpers.small import small_dataset
 
 from stonet.data.batch import Batch
 from stonet.data.field import Dataset, Field
-from stonet.evaluation.comparison import Trained, train
 from stonet.experiments.corruption import (
     BetweenSteps,
     Corruption,
@@ -23,39 +22,40 @@ from stonet.experiments.corruption import (
     subsample,
 )
 from stonet.inference.forecast import forecast
+from stonet.training.budget import TrainingResult, train
 
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
 @pytest.fixture(scope="module", params=["stonet", "stgcn"])
-def trained(request) -> Trained:
+def training(request) -> TrainingResult:
     return train(small_dataset(), cell_of(request.param).config, BUDGET)
 
 
-def inputs(trained: Trained, chosen: np.ndarray) -> Batch:
-    task = trained.task
+def inputs(training: TrainingResult, chosen: np.ndarray) -> Batch:
+    task = training.task
     return task.windows("test", task.scoring_stride).inputs(chosen)
 
 
-def forecast_of(trained: Trained, batch: Batch) -> torch.Tensor:
-    nodes = trained.task.nodes
-    return forecast_in_units(trained, batch, trained.run.model.eval().graphs(nodes, nodes))
+def forecast_of(training: TrainingResult, batch: Batch) -> torch.Tensor:
+    nodes = training.task.nodes
+    return forecast_in_units(training, batch, training.trained.model.eval().graphs(nodes, nodes))
 
 
 @EVERY_LOSS
-def test_a_loss_of_zero_changes_nothing(trained: Trained, loss) -> None:
+def test_a_loss_of_zero_changes_nothing(training: TrainingResult, loss) -> None:
     chosen = np.arange(3)
-    batch = inputs(trained, chosen)
+    batch = inputs(training, chosen)
     torch.testing.assert_close(
-        forecast_of(trained, loss(0.0)(batch, chosen)), forecast_of(trained, batch)
+        forecast_of(training, loss(0.0)(batch, chosen)), forecast_of(training, batch)
     )
 
 
 @EVERY_LOSS
-def test_lost_values_have_no_influence(trained: Trained, loss) -> None:
+def test_lost_values_have_no_influence(training: TrainingResult, loss) -> None:
     """Other values in their place give the same forecast bit by bit."""
     chosen = np.arange(3)
-    batch = inputs(trained, chosen)
+    batch = inputs(training, chosen)
     own = drop_frames(0.0)(batch, chosen)  # gives the frames of each window
     used = own.past.flatten()
     batch = replace(
@@ -74,8 +74,8 @@ def test_lost_values_have_no_influence(trained: Trained, loss) -> None:
         kept = left.seen
     assert 0.3 < 1 - kept.float().mean() < 0.7
     changed = replace(batch, frames=torch.where(kept, batch.frames, 9.0 + batch.frames))
-    assert torch.equal(forecast_of(trained, corrupt(changed, chosen)), forecast_of(trained, left))
-    assert not torch.equal(forecast_of(trained, changed), forecast_of(trained, batch))
+    assert torch.equal(forecast_of(training, corrupt(changed, chosen)), forecast_of(training, left))
+    assert not torch.equal(forecast_of(training, changed), forecast_of(training, batch))
 
 
 def missing(batch: Batch) -> torch.Tensor:
@@ -83,25 +83,29 @@ def missing(batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", [drop_values, drop_sensors], ids=["random", "outage"])
-def test_a_larger_share_contains_a_smaller_one_in_every_batch(trained: Trained, loss) -> None:
+def test_a_larger_share_contains_a_smaller_one_in_every_batch(
+    training: TrainingResult, loss
+) -> None:
     every = np.arange(4)
-    batch = inputs(trained, every)
+    batch = inputs(training, every)
     complete = replace(batch, observed=None)
     little, much = (missing(loss(share)(complete, every)) for share in (0.25, 0.75))
     assert (much | ~little).all() and much.sum() > little.sum()
     assert little.float().mean() == pytest.approx(0.25, abs=0.12)
-    alone = loss(0.25)(replace(inputs(trained, every[2:3]), observed=None), every[2:3])
+    alone = loss(0.25)(replace(inputs(training, every[2:3]), observed=None), every[2:3])
     assert torch.equal(missing(alone)[0], little[2])
     if loss is drop_sensors:  # throughout a window, other sensors in the next
         assert (little.all(1) == little.any(1)).all() and not torch.equal(little[0], little[1])
 
 
-def test_lost_frames_are_forecast_like_a_field_without_these_frames(trained: Trained) -> None:
+def test_lost_frames_are_forecast_like_a_field_without_these_frames(
+    training: TrainingResult,
+) -> None:
     """The same through `forecast`: cut out the window and drop the frames."""
-    task, chosen = trained.task, np.arange(2)
+    task, chosen = training.task, np.arange(2)
     windows = task.windows("test", task.scoring_stride)
     left = drop_frames(0.5)(windows.inputs(chosen), chosen)
-    found = forecast_of(trained, left)
+    found = forecast_of(training, left)
     (part,), past = task.parts["test"], task.time_spec.past
     for number in chosen:
         count = past - past // 2
@@ -110,7 +114,7 @@ def test_lost_frames_are_forecast_like_a_field_without_these_frames(trained: Tra
         index = windows.starts[number] + kept
         names = ("values", "mask", "times")
         field = Field.trusted(**(vars(part) | {n: vars(part)[n][index] for n in names}))
-        wanted = forecast(trained.run, field)
+        wanted = forecast(training.trained, field)
         np.testing.assert_allclose(found[number].numpy(), wanted.values, rtol=1e-5, atol=1e-5)
 
 
@@ -122,9 +126,9 @@ def between_steps(dataset: Dataset, model: str = "persistence") -> BetweenSteps:
 def test_targets_between_the_steps_are_those_of_the_full_data() -> None:
     """Inputs and targets lie on a straight line in time, and so do interpolated values."""
     fine = between_steps(rising(1))
-    assert fine.trained.task.time_spec.step == 4 * MILLISECOND
+    assert fine.training.task.time_spec.step == 4 * MILLISECOND
     truth, observed = fine.truth()
-    past, horizon = fine.trained.task.time_spec.past, fine.trained.task.time_spec.horizon
+    past, horizon = fine.training.task.time_spec.past, fine.training.task.time_spec.horizon
     assert observed.all() and truth.shape[1] == 4 * horizon
     inputs = fine.inputs()
     slope = (inputs[:, -1] - inputs[:, 0]) / (4 * (past - 1))  # by frame
@@ -148,10 +152,10 @@ def test_forecasts_at_the_steps_are_those_of_the_subsampled_data() -> None:
     fine = between_steps(dataset, "linear")
     shifted = tuple(e.between(3, len(e.times)) for e in dataset.episodes)
     coarse = subsample(replace(dataset, episodes=shifted), 4)  # the frames of the windows
-    task = fine.trained.task
+    task = fine.training.task
     assert fine.windows().starts[0] == 0
     field = coarse.episodes[0].between(0, task.time_spec.past)
-    wanted = forecast(fine.trained.run, field).values
+    wanted = forecast(fine.training.trained, field).values
     np.testing.assert_allclose(fine.forecast()[0, 3::4], wanted, rtol=1e-4, atol=1e-5)
 
 

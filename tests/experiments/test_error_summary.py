@@ -10,7 +10,6 @@ import torch
 from helpers.small import quick, small_dataset, small_field
 
 from stonet.data.field import Dataset
-from stonet.evaluation.comparison import Budget, Trained, train
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import ScoredBatch, evaluate
 from stonet.experiments.error_summary import (
@@ -19,34 +18,37 @@ from stonet.experiments.error_summary import (
     summarise_errors,
     without_details,
 )
+from stonet.training.budget import Budget, TrainingResult, train
 
 
 @pytest.fixture(scope="module")
-def trained() -> Trained:
+def training() -> TrainingResult:
     return train(small_dataset(), quick("model=gcgru"), Budget(epochs=1, steps=3))
 
 
-def test_errors_by_window_and_point_average_to_the_scores_of_evaluate(trained: Trained) -> None:
-    scores = summarise_errors(trained)
-    records = evaluate(trained.run, trained.task, models={"gcgru": trained.run.model})
+def test_errors_by_window_and_point_average_to_the_scores_of_evaluate(
+    training: TrainingResult,
+) -> None:
+    scores = summarise_errors(training)
+    records = evaluate(training.trained, training.task, models={"gcgru": training.trained.model})
     for metric in ("mae", "rmse", "mape", "bias"):
         assert scores[metric] == find(records, metric=metric, lead="all")
         leads = [find(records, metric=metric, lead=lead + 1) for lead in range(4)]
         assert scores["by_lead"][metric] == leads
-    truth = trained.task.windows("test", trained.task.scoring_stride, raw=True)
+    truth = training.task.windows("test", training.task.scoring_stride, raw=True)
     _, observed = truth.targets(np.arange(len(truth)))
     by_window, by_point = (observed.sum(dims).double().numpy() for dims in ((1, 2, 3), (0, 1, 3)))
     assert np.average(scores["by_window"], weights=by_window) == pytest.approx(scores["mae"])
     assert np.average(scores["by_point"], weights=by_point) == pytest.approx(scores["mae"], 1e-3)
     worst = scores["worst"][0]
     assert worst["mae"] == pytest.approx(max(scores["by_point"]), 1e-3)
-    assert worst["name"] == trained.task.nodes.names[int(np.argmax(scores["by_point"]))]
+    assert worst["name"] == training.task.nodes.names[int(np.argmax(scores["by_point"]))]
     assert scores["spread"]["max"] == worst["mae"]
 
 
-def test_errors_by_hour_belong_to_the_hour_of_the_target(trained: Trained) -> None:
+def test_errors_by_hour_belong_to_the_hour_of_the_target(training: TrainingResult) -> None:
     """An error that equals the hour of its target, negative at noon."""
-    truth = trained.task.windows("test", 1, raw=True)
+    truth = training.task.windows("test", 1, raw=True)
     errors, chosen = ErrorAccumulator(truth, 20), np.arange(len(truth))
     ahead = truth.starts[:, None] + truth.time_spec.past + np.arange(truth.time_spec.horizon)
     hour = torch.from_numpy(truth.times[ahead] // (3600 * 10**9) % 24).double()
@@ -66,18 +68,18 @@ def test_every_hour_has_targets_at_all_leads() -> None:
     hours = np.arange(1200.0, dtype=np.float32)[:, None, None]
     rising = replace(field, values=np.broadcast_to(hours, field.values.shape), mask=None)
     config = quick("model=persistence")
-    trained = train(Dataset((rising,), "rising"), config, Budget(epochs=0))
-    found = errors_by_hour(trained)
+    training = train(Dataset((rising,), "rising"), config, Budget(epochs=0))
+    found = errors_by_hour(training)
     assert found is not None and found["mae"] == pytest.approx([2.5] * 24, abs=0.3)
-    assert summarise_errors(trained)["by_lead"]["mae"] == pytest.approx([1, 2, 3, 4], abs=0.01)
+    assert summarise_errors(training)["by_lead"]["mae"] == pytest.approx([1, 2, 3, 4], abs=0.01)
 
 
-def test_the_number_of_scored_windows_can_be_limited(trained: Trained) -> None:
-    assert len(summarise_errors(trained, max_windows=3)["by_window"]) == 3
-    assert "by_window" not in without_details(summarise_errors(trained, max_windows=3))
+def test_the_number_of_scored_windows_can_be_limited(training: TrainingResult) -> None:
+    assert len(summarise_errors(training, max_windows=3)["by_window"]) == 3
+    assert "by_window" not in without_details(summarise_errors(training, max_windows=3))
 
 
-def test_a_training_can_be_repeated_bit_by_bit(trained: Trained) -> None:
-    again = train(small_dataset(), quick("model=gcgru"), trained.row.repeated)
-    assert again.row.best_validation == trained.row.best_validation
-    assert summarise_errors(again)["by_window"] == summarise_errors(trained)["by_window"]
+def test_a_training_can_be_repeated_bit_by_bit(training: TrainingResult) -> None:
+    again = train(small_dataset(), quick("model=gcgru"), training.cost.budget)
+    assert again.cost.best_validation == training.cost.best_validation
+    assert summarise_errors(again)["by_window"] == summarise_errors(training)["by_window"]

@@ -12,7 +12,6 @@ from helpers.small import small_dataset
 
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
-from stonet.evaluation.comparison import Budget, train
 from stonet.evaluation.interpolation import interpolate
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import deviation_percent, evaluate
@@ -20,6 +19,7 @@ from stonet.experiments import inductive
 from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell, Result
 from stonet.experiments.inductive import fit_interpolation, forecasts_at
+from stonet.training.budget import Budget, train
 from stonet.training.task import Task
 
 BUDGET = Budget(epochs=1, steps=2)
@@ -47,8 +47,8 @@ def scores(dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("model", ["stonet", "persistence"])
 def test_errors_by_kind_of_points_agree_with_evaluate(scores, dataset, model: str) -> None:
-    trained = train(dataset, cell_of(model).config, BUDGET)
-    records = evaluate(trained.run, trained.task, models={model: trained.run.model})
+    training = train(dataset, cell_of(model).config, BUDGET)
+    records = evaluate(training.trained, training.task, models={model: training.trained.model})
     for group, points in KINDS.items():
         for metric in ("mae", "rmse", "bias"):
             wanted = find(records, points=points, lead="all", metric=metric)
@@ -69,11 +69,11 @@ def absolute_errors(task: Task, forecasts: np.ndarray) -> list[np.ndarray]:
 
 
 def test_interpolated_forecasts_are_scored_at_all_unseen_targets(scores, dataset) -> None:
-    trained = train(dataset, cell_of("stgcn").config, BUDGET)
-    task, methods = trained.task, fit_interpolation(trained.task)
+    training = train(dataset, cell_of("stgcn").config, BUDGET)
+    task, methods = training.task, fit_interpolation(training.task)
     nodes, queries = (dataset.points.take(np.arange(*ends)) for ends in ((0, 14), (14, 20)))
     at_nodes = np.concatenate(
-        [a.forecast.numpy() for a in forecasts_at(trained, dataset.seen, dataset.seen)]
+        [a.forecast.numpy() for a in forecasts_at(training, dataset.seen, dataset.seen)]
     )
     for how in ("idw", "kriging"):
         sizes = absolute_errors(task, interpolate(at_nodes, nodes, queries, methods[how]))

@@ -11,22 +11,22 @@ from helpers.irregular_cells import BUDGET, LOSSES, cell_of, rising
 from helpers.small import small_dataset
 
 from stonet.errors import StonetError
-from stonet.evaluation.comparison import train
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate
 from stonet.experiments import irregular
 from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Result
-from stonet.experiments.corruption import (
-    no_corruption,
-)
+from stonet.experiments.corruption import no_corruption
+from stonet.training.budget import train
 
 
 def test_errors_agree_with_evaluate() -> None:
     dataset, cell = small_dataset(), cell_of("persistence")
     found = irregular.measure(cell, dataset, cell.config, BUDGET)
-    trained = train(dataset, cell.config, BUDGET)
-    records = evaluate(trained.run, trained.task, models={"persistence": trained.run.model})
+    training = train(dataset, cell.config, BUDGET)
+    records = evaluate(
+        training.trained, training.task, models={"persistence": training.trained.model}
+    )
     for metric in ("mae", "rmse", "bias"):
         wanted = find(records, points="seen", lead="all", metric=metric)
         assert found["complete"][metric] == pytest.approx(wanted, rel=1e-6)
@@ -36,7 +36,7 @@ def test_errors_agree_with_evaluate() -> None:
     gaps = small_dataset().episodes[0].observed.all()
     assert gaps or thin[0] == pytest.approx(found["complete"]["mae"], rel=0.1)
     assert found["outage"][-1]["mae"] > found["outage"][0]["mae"] > found["complete"]["mae"]
-    assert irregular.errors(trained, no_corruption) == found["complete"]
+    assert irregular.errors(training, no_corruption) == found["complete"]
 
 
 def test_errors_of_persistence_between_the_steps_are_slope_times_lead() -> None:

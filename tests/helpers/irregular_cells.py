@@ -6,10 +6,10 @@ import numpy as np
 
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
-from stonet.evaluation.comparison import Budget
 from stonet.experiments.budgets import experiment_budget
 from stonet.experiments.cell import Cell
 from stonet.experiments.corruption import drop_frames, drop_sensors, drop_values
+from stonet.training.budget import Budget
 
 BUDGET = Budget(epochs=1, steps=2)
 LOSSES = {"random": drop_values, "outage": drop_sensors, "thinned": drop_frames}

@@ -89,7 +89,7 @@ def test_a_time_may_be_a_lead_a_date_or_nanoseconds(trained, field) -> None:
         ([], r"0 of 0 requested times"),
         (["+2h", "+1h"], r"Requested times must increase; sort them"),
         (["+1h", "+60min"], r"Requested times must increase; .*duplicates"),
-        (["tomorrow"], r"'tomorrow' is no date; write .* Or write a lead such as '\+1h30min'"),
+        (["tomorrow"], r"'tomorrow' is not a date; write .* Or write a lead such as '\+1h30min'"),
         (["20200918"], r"1 of 1 requested times are out of reach \(first: 2020-09-18T00"),
         (["+soon"], r"'soon' is not a duration"),
     ],
@@ -105,7 +105,7 @@ def test_without_a_calendar_dates_are_refused(plain) -> None:
         forecast(trained, field, times=["+1s", "+2.5s"]).between(0, 1),
         forecast(trained, field).between(0, 1),
     )
-    with pytest.raises(UsageError, match=r"no time of a field without a calendar; write a lead"):
+    with pytest.raises(UsageError, match=r"not a time of a field without a calendar; write a lead"):
         forecast(trained, field, times=["2020-01-01"])
     with pytest.raises(UsageError, match=r"after 119 s and up to 124 s"):
         forecast(trained, field, times=["+6s"])
@@ -129,8 +129,8 @@ def test_queries_decoded_in_chunks_give_the_same_forecast(trained, field) -> Non
 def test_a_session_saves_building_graphs_and_changes_nothing(trained, field, monkeypatch) -> None:
     session, expected = Session(trained, field.points), forecast(trained, field)
     forecast(trained, field, session=session)
-    monkeypatch.setattr(trained.model, "graph", None)  # neither is built again
-    monkeypatch.setattr(trained.model, "links", None)
+    monkeypatch.setattr(trained.model, "node_graph", None)  # neither is built again
+    monkeypatch.setattr(trained.model, "query_graph", None)
     again = forecast(trained, field, session=session)
     np.testing.assert_array_equal(again.values, expected.values)
     with pytest.raises(UsageError, match=r"session is of another model or of other points"):

@@ -95,7 +95,7 @@ def test_a_forecast_in_chunks_equals_one_at_once(
     expected = forecast(trained, field, at=sites)
     small_chunks = Session(trained, field.points, initial_queries=7, max_queries=16)
     progress: list[tuple[int, int]] = []
-    with reporting_to(lambda done, total: progress.append((done, total))):
+    with reporting_to(lambda done, total, _: progress.append((done, total))):
         chunked = forecast(trained, field, at=sites, memory="64G", session=small_chunks)
     np.testing.assert_allclose(chunked.values, expected.values, rtol=0, atol=1e-4)
     assert progress[0] == (7, 50) and progress[-1] == (50, 50)

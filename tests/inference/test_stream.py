@@ -81,7 +81,7 @@ def test_sensors_need_not_be_the_training_points(trained: TrainedModel, field: F
 def test_a_new_frame_costs_the_encoding_of_one_frame(
     trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoded, made = [], {"graph": 0, "links": 0}
+    encoded, made = [], {"node_graph": 0, "query_graph": 0}
     encode = trained.model.encode
     monkeypatch.setattr(
         trained.model, "encode", lambda b, s: encoded.append(len(b.frames)) or encode(b, s)
@@ -98,7 +98,7 @@ def test_a_new_frame_costs_the_encoding_of_one_frame(
     for frame in range(3 * PAST):
         observe(stream, field, frame)
         stream.forecast()
-    assert encoded == [1] * 3 * PAST and made == {"graph": 1, "links": 1}
+    assert encoded == [1] * 3 * PAST and made == {"node_graph": 1, "query_graph": 1}
     assert len(stream.field.times) == PAST  # older frames are dropped
 
 
@@ -108,9 +108,9 @@ def test_a_frame_s_encoding_does_not_depend_on_the_others(
     """So that it can be cached, if the model declares it as frame-wise."""
     session = Session(trained, field.points)
     batch = latest_batch(trained, field.between(20, 26), field.times[26:27])
-    together = session.encode(batch)
+    together = session.encode(batch).latent
     for frame in range(PAST):
-        alone = session.encode(select_frames(batch, frame, frame + 1))[0]
+        alone = session.encode(select_frames(batch, frame, frame + 1)).latent[0]
         present = batch.present[frame]  # latents of other nodes are never used
         torch.testing.assert_close(together[frame][present], alone[present], rtol=0, atol=1e-5)
     assert trained.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise

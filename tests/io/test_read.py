@@ -44,7 +44,7 @@ def halves(tmp_path):
 )
 def test_parts_of_one_field_are_merged(halves, source):
     actual, expected = read(source(halves)), field()
-    assert np.array_equal(actual.values, expected.values)
+    np.testing.assert_array_equal(actual.values, expected.values)
     assert np.array_equal(actual.observed, expected.observed)
     assert np.array_equal(actual.times, expected.times)
     assert actual.points == expected.points

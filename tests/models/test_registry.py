@@ -14,13 +14,14 @@ from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
-from stonet.evaluation.comparison import Budget, compare
+from stonet.evaluation.comparison import compare
 from stonet.experiments import comparison
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 from stonet.models import registry
 from stonet.models.contract import check_forecaster
 from stonet.models.forecaster import Encoding, Forecaster, Graphs, QueryGraph
 from stonet.models.registry import MODELS, build_model, discover_plug_ins, register_model
+from stonet.training.budget import Budget
 from stonet.training.trained_model import TrainedModel
 
 TIMES = TimeSpec(step=10**9, past=4, horizon=3, calendar=False)
@@ -64,7 +65,7 @@ def test_a_registered_model_is_built_compared_and_saved_by_name() -> None:
     check_forecaster(MODELS["mean"])
     dataset = small_task(small_field()).dataset
     found = compare(dataset, load_config("tiny"), ["mean", "persistence"], Budget(epochs=1))
-    assert [row.model for row in found.rows] == ["mean", "persistence"] and not found.skipped
+    assert [cost.model for cost in found.costs] == ["mean", "persistence"] and not found.skipped
     task = small_task(small_field(), "model=mean")
     assert isinstance(TrainedModel.untrained(task).model, Mean)
     cells = comparison.cells(["wave"], ["mean"], 1, EXPERIMENT_BUDGETS["smoke"])
@@ -123,7 +124,7 @@ def test_a_broken_plug_in_is_named_and_disturbs_no_other_model(tmp_path, monkeyp
         build_model(config_of("broken"), TIMES, 1, POINTS)
     dataset = small_task(small_field()).dataset
     found = compare(dataset, load_config("tiny"), ["broken", "persistence"], Budget(epochs=1))
-    assert list(found.skipped) == ["broken"] and [r.model for r in found.rows] == ["persistence"]
+    assert list(found.skipped) == ["broken"] and [c.model for c in found.costs] == ["persistence"]
 
 
 def test_a_plug_in_cannot_take_the_name_of_another_model(tmp_path, monkeypatch) -> None:

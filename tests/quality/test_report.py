@@ -42,7 +42,7 @@ def test_planted_errors_are_found_with_their_station(name: str) -> None:
 def test_valid_data_give_no_warning(seed) -> None:
     report = check(valid_field(seed=seed))
     assert not warnings_of(report), warnings_of(report)
-    full = replace(valid_field(seed=seed), values=valid_field(seed=seed).values, mask=None)
+    full = replace(valid_field(seed=seed), values=valid_field(seed=seed)._filled(), mask=None)
     assert not warnings_of(check(full))
     assert "No value is missing." in [f.what for f in check(full).findings]
 

@@ -72,8 +72,8 @@ def test_all_parts_of_a_batch_and_of_graphs_are_moved() -> None:
     assert {t.device.type for t in tensors(moved.on_host)} == {"cpu"}
     graphs = run.model.graphs(task.nodes)
     model = run.model.double()
-    assert {t.dtype for t in tensors(graphs.graph) if t.is_floating_point()} == {torch.float32}
-    graph = model.graphs(task.nodes).graph
+    assert {t.dtype for t in tensors(graphs.nodes) if t.is_floating_point()} == {torch.float32}
+    graph = model.graphs(task.nodes).nodes
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
 
 
@@ -84,10 +84,12 @@ def test_all_parts_of_point_samples_are_moved() -> None:
     assert isinstance(model, STONetwork) and model.residuals is not None
     points, nothing = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
     augmentation = Augmentation(nothing, nothing)
-    rows = model.rows(task.windows("train"), np.arange(4), task.nodes, points, augmentation)
-    moved = rows._each(lambda part: part.to(META))
+    samples = model.point_samples(
+        task.windows("train"), np.arange(4), task.nodes, points, augmentation
+    )
+    moved = samples._each(lambda part: part.to(META))
     assert {t.device.type for t in tensors(moved)} == {"meta"}
-    assert len(list(tensors(moved))) == len(list(tensors(rows))) == 10
+    assert len(list(tensors(moved))) == len(list(tensors(samples))) == 10
     residuals = model.residuals.to(META).requires_grad_(True)  # as in pretraining
     total, count = moved.error(residuals)
     (total / count).backward()

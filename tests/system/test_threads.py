@@ -11,7 +11,7 @@ from helpers.small import quick, small_dataset
 
 from stonet.errors import StonetError
 from stonet.system import threads
-from stonet.training.batches import whole_runs
+from stonet.training.batches import split_consecutive
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
@@ -114,11 +114,14 @@ def test_processes_of_one_machine_use_one_thread_each(
 
 def test_consecutive_windows_stay_together() -> None:
     chosen = np.array([4, 5, 6, 7, 20, 21, 22, 23, 1, 2])
-    assert [list(part) for part in whole_runs(chosen, 2)] == [[4, 5, 6, 7, 20, 21, 22, 23], [1, 2]]
-    assert [len(part) for part in whole_runs(chosen, 3)] == [4, 4, 2]
+    assert [list(part) for part in split_consecutive(chosen, 2)] == [
+        [4, 5, 6, 7, 20, 21, 22, 23],
+        [1, 2],
+    ]
+    assert [len(part) for part in split_consecutive(chosen, 3)] == [4, 4, 2]
     for shares in (1, 2, 3, 4, 9):
-        parts = whole_runs(chosen, shares)
+        parts = split_consecutive(chosen, shares)
         assert len(parts) == min(shares, 3) and (np.concatenate(parts) == chosen).all()
-    assert [list(part) for part in whole_runs(chosen[:4], 2)] == [
+    assert [list(part) for part in split_consecutive(chosen[:4], 2)] == [
         [4, 5, 6, 7]
     ]  # consecutive windows are not split

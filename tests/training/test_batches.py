@@ -16,7 +16,6 @@ from helpers.contracts import double, fitted_run, stirred
 from helpers.small import quick, small_dataset
 
 from stonet.errors import UsageError
-from stonet.estimator import fit_run
 from stonet.models.forecaster import Tile
 from stonet.training.batches import (
     MAX_UNTILED_POINTS,
@@ -28,6 +27,7 @@ from stonet.training.batches import (
     on_tile,
     tile_count,
 )
+from stonet.training.fit import fit_run
 from stonet.training.loss import error_sums
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task

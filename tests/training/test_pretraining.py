@@ -43,10 +43,10 @@ def build_pretrainer(
     model: STONetwork, task: Task, seed: int, hidden_sensors: bool, steps: int
 ) -> PointPretrainer:
     assert model.residuals is not None and model.base is not None
-    left = float(model.base.spread[0, 1:].mean())
+    left = float(model.base.rmse[0, 1:].mean())
     windows = task.windows("train")
     return PointPretrainer(
-        model.residuals, model.rows, windows, task.nodes, seed, hidden_sensors, steps, left
+        model.residuals, model.point_samples, windows, task.nodes, seed, hidden_sensors, steps, left
     )
 
 
@@ -228,7 +228,7 @@ def test_small_data_are_sampled_completely_and_with_gaps(
 
     def sample(windows, chosen, nodes, points, augmentation):
         shown.append((chosen, points, augmentation.gaps))
-        return pretrainer.rows.part(torch.arange(augmentation.silent.numel()))
+        return pretrainer.rows.part(torch.arange(augmentation.without_history.numel()))
 
     monkeypatch.setattr(pretrainer, "sample", sample)
     windows = chaos.windows("train")
@@ -278,7 +278,9 @@ def left_by(task: Task, left: float) -> PointPretrainer:
     model = fitted_model(task)
     assert model.residuals is not None
     windows = task.windows("train")
-    return PointPretrainer(model.residuals, model.rows, windows, task.nodes, 0, True, 100, left)
+    return PointPretrainer(
+        model.residuals, model.point_samples, windows, task.nodes, 0, True, 100, left
+    )
 
 
 def test_a_small_base_error_allows_more_passes_and_less_dropout(
@@ -297,7 +299,7 @@ def test_a_small_base_error_allows_more_passes_and_less_dropout(
 def test_dropout_is_proportional_to_the_base_error(task: Task) -> None:
     model = fitted_model(task)
     assert model.base is not None
-    left = float(model.base.spread[0, 1:].mean())
+    left = float(model.base.rmse[0, 1:].mean())
     assert 0 < left < pretraining.NOISY  # so that it makes a difference
     share = pretrainer_of(task, model=model).dropped / pretraining.DROPPED
     assert share == pytest.approx(left / pretraining.NOISY)
@@ -383,7 +385,7 @@ def test_few_samples_of_many_points_are_spread_over_all_points(
 
     one_row = pretrainer.rows.part(slice(0, 1))
     monkeypatch.setattr(pretrainer, "sample", sample)
-    monkeypatch.setattr(PointSamples, "room", lambda self, size: self)
+    monkeypatch.setattr(PointSamples, "allocate", lambda self, size: self)
     monkeypatch.setattr(PointSamples, "put", lambda self, where, part: None)
     pretrainer._rows(task.windows("validation"), 1_000)
     met = np.sort(np.concatenate(asked))

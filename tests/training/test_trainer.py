@@ -18,24 +18,24 @@ from helpers.small import quick, small_dataset, small_field
 from stonet.config import Config, TrainConfig
 from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
-from stonet.estimator import fit_run
 from stonet.training import pretraining
 from stonet.training import trainer as trainer_module
 from stonet.training.batches import hide_sensors
+from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
 from stonet.training.pretraining import PointPretrainer
 from stonet.training.run_folder import RunFolder, unpack
 from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Progress, ProgressCallback, Trainer, learning_rate_factor
+from stonet.training.trainer import Progress, StepCallback, Trainer, learning_rate_factor
 
 
 def fit(
     config: Config,
     folder: Path | None = None,
     resume: bool = False,
-    on_progress: ProgressCallback = lambda progress: None,
+    on_progress: StepCallback = lambda progress: None,
     dataset: Dataset | None = None,
 ) -> tuple[TrainedModel, State]:
     return fit_run(Task.of(dataset or small_dataset(), config), folder, resume, on_progress)

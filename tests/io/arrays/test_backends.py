@@ -61,7 +61,7 @@ def test_wfde5_has_values_on_land_only(tmp_path):
     land = ~np.isnan(dataset.Tair.values[0])
     assert len(actual.points) == land.sum()
     assert actual.observed.all()
-    assert np.array_equal(actual.values[..., 0], dataset.Tair.values[:, land])
+    np.testing.assert_array_equal(actual.values[..., 0], dataset.Tair.values[:, land])
     assert actual.quantity == (("Tair", "K"),)
     assert actual.times[0] == np.datetime64("1979-01-01", "ns").astype(int)
     assert actual.step == 3600 * 10**9
@@ -82,7 +82,9 @@ def test_a_level_and_region_of_weatherbench_are_selected(tmp_path):
     dataset.to_netcdf(tmp_path / "2018.nc", engine="h5netcdf")
     actual = read(tmp_path / "2018.nc", variables="r_1000", bbox=(-10, 35, 30, 60))
     rows, columns = (lat >= 35) & (lat <= 60), (lon <= 30) | (lon >= 350)
-    assert np.array_equal(actual.values[..., 0], r[:, 12][:, rows][:, :, columns].reshape(3, -1))
+    np.testing.assert_array_equal(
+        actual.values[..., 0], r[:, 12][:, rows][:, :, columns].reshape(3, -1)
+    )
     assert np.array_equal(np.unique(actual.points.coordinates[:, 1]), lon[columns])
     assert read(tmp_path / "2018.nc").channels == (*(f"r_{v}" for v in level), "t2m")
 
@@ -93,7 +95,7 @@ def test_classic_and_hdf5_files_agree(tmp_path, engine, version):
     dataset.Tair.encoding = {"_FillValue": np.float32(1e20)}
     dataset.to_netcdf(tmp_path / "data.nc", engine=engine, format=version)
     actual, expected = read(tmp_path / "data.nc"), read(wfde5())
-    assert np.array_equal(actual.values, expected.values)
+    np.testing.assert_array_equal(actual.values, expected.values)
     assert np.array_equal(actual.times, expected.times)
     assert actual.points == expected.points
 
@@ -112,7 +114,7 @@ def test_written_files_are_read_back(tmp_path, suffix, forecast):
     path = (tmp_path / "own.nc").rename(tmp_path / f"own{suffix}")
     actual = read(path)
     for name in ("values", "mask", "times"):
-        assert np.array_equal(getattr(actual, name), getattr(expected, name))
+        np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
     assert (actual.points, actual.quantity) == (expected.points, expected.quantity)
     assert actual.reference_time == expected.reference_time
 
@@ -189,7 +191,7 @@ def test_files_of_a_folder_are_merged_in_time(tmp_path):
         wfde5(year).to_netcdf(tmp_path / f"Tair_{year}.nc", engine="h5netcdf")
     actual = read(tmp_path)
     single = [read(wfde5(year)) for year in (1979, 1980, 1981)]
-    assert np.array_equal(actual.values, np.concatenate([f.values for f in single]))
+    np.testing.assert_array_equal(actual.values, np.concatenate([f.values for f in single]))
     assert np.array_equal(actual.times, np.concatenate([f.times for f in single]))
 
 

@@ -61,7 +61,7 @@ def test_written_stores_are_read_back(tmp_path, forecast):
     write(expected, tmp_path / "own.zarr")
     actual = read(tmp_path / "own.zarr")
     for name in ("values", "mask", "times"):
-        assert np.array_equal(getattr(actual, name), getattr(expected, name))
+        np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
     assert (actual.points, actual.quantity) == (expected.points, expected.quantity)
     assert actual.reference_time == expected.reference_time
     assert np.array_equal(actual.sites["altitude"], expected.sites["altitude"])
@@ -198,7 +198,7 @@ def test_links_within_a_store_are_followed(tmp_path):
     chunk.rename(chunk.with_name("real"))
     chunk.symlink_to("real")
     (tmp_path / "link.zarr").symlink_to(tmp_path / "data.zarr")
-    assert np.array_equal(read(tmp_path / "link.zarr").values, read(grid()).values)
+    np.testing.assert_array_equal(read(tmp_path / "link.zarr").values, read(grid()).values)
 
 
 def test_addresses_are_not_opened():

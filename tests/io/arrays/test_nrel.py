@@ -26,7 +26,7 @@ def test_the_file_of_rhode_island_is_read(data):
     with h5py.File(data(RHODE_ISLAND)) as file:
         stored, meta = file["cf_profile"][...], file["meta"][...]
         assert file["cf_profile"].attrs["scale_factor"] == 1000
-    assert np.array_equal(field.values[..., 0], (stored / 1000).astype(np.float32))
+    np.testing.assert_array_equal(field.values[..., 0], (stored / 1000).astype(np.float32))
     assert field.values.min() == 0
     assert 0.5 < field.values.max() <= 1
     assert np.array_equal(field.points.coordinates[:, 0], meta["latitude"].astype(float))
@@ -46,7 +46,7 @@ def test_a_selection_equals_a_part_of_the_complete_file(data):
     june = complete.times.astype("M8[ns]").astype("M8[M]") == np.datetime64("2012-06")
     assert 0 < inside.sum() < 100
     assert len(part.times) == 30 * 48
-    assert np.array_equal(part.values, complete.values[june][:, inside])
+    np.testing.assert_array_equal(part.values, complete.values[june][:, inside])
     assert part.points == complete.points.take(np.flatnonzero(inside))
 
 
@@ -94,8 +94,10 @@ def test_values_are_scaled_by_their_attributes(tmp_path, attrs, expected, unit, 
     field = read(tmp_path / "nsrdb.h5")
     assert field.channels == ("ghi", "windspeed_100m")
     assert field.units == (unit, "1")
-    assert np.array_equal(field.values[..., 0], expected(stored.astype(float)).astype(np.float32))
-    assert np.array_equal(field.values[..., 1], stored.astype(np.float32))
+    np.testing.assert_array_equal(
+        field.values[..., 0], expected(stored.astype(float)).astype(np.float32)
+    )
+    np.testing.assert_array_equal(field.values[..., 1], stored.astype(np.float32))
     assert field.times[0] == np.datetime64("2019-07-01T00:30", "ns").astype(int)
     assert field.points.names == ("7", "9", "11")
     assert any("coordinates" in note for note in field.notes)

@@ -249,7 +249,7 @@ def test_order_and_edition_of_messages_do_not_matter(file):
     random.Random(1).shuffle(hours)
     shuffled = read(file(*hours))
     assert np.array_equal(straight.times, shuffled.times) and len(straight.times) == 6
-    assert np.array_equal(straight.values, shuffled.values, equal_nan=True)
+    np.testing.assert_array_equal(straight.values, shuffled.values)
     assert np.abs(straight.values[:, 0, 0] - (270 + np.arange(6))).max() < 1e-4
 
 

@@ -40,7 +40,7 @@ def written(frame: pd.DataFrame, path, **options):
 
 
 def assert_same(actual: Field, expected: Field, names: bool = True):
-    assert np.array_equal(actual.values, expected.values)
+    np.testing.assert_array_equal(actual.values, expected.values)
     assert np.array_equal(actual.observed, expected.observed)
     assert np.array_equal(actual.times, expected.times)
     assert np.array_equal(actual.points.coordinates, expected.points.coordinates)
@@ -121,7 +121,9 @@ def test_a_height_that_changes_is_a_channel(name, late, monkeypatch):
     field = read(waves(name, heights))
     unit = "m" if "(" in name else "1"
     assert field.quantity == (("T", "1"), (name.partition(" ")[0], unit))
-    assert np.array_equal(field.values[..., 1][field.observed[..., 1]], heights[heights > 0])
+    np.testing.assert_array_equal(
+        field.values[..., 1][field.observed[..., 1]], heights[heights > 0]
+    )
     assert "altitude" not in field.sites
     assert f"'{name}' changes at a station, so it is not an altitude but a channel." in field.notes
     without = read(waves(name, heights), variables="T")
@@ -134,16 +136,16 @@ def test_of_several_heights_the_constant_one_is_the_altitude(tmp_path):
     field = read(frame)
     assert (field.channels, field.sites["altitude"].tolist()) == (("T", "elevation"), [5, 5])
     alone = waves("height", heights).drop(columns="T")
-    assert np.array_equal(read(alone).values[..., 0], heights)
+    np.testing.assert_array_equal(read(alone).values[..., 0], heights)
     constant = alone.assign(height=5.0)
     with pytest.raises(DataError, match=r"'height' never changes at a station, so it is the alt"):
         read(constant)
     assert read(constant, variables="height").channels == ("height",)
     unnamed = read(alone.drop(columns="station"))  # each position is a station
-    assert np.array_equal(unnamed.values[..., 0], heights)
+    np.testing.assert_array_equal(unnamed.values[..., 0], heights)
     buoy = alone[alone.station == "a"].drop(columns=["station", "lat", "lon"])
     field = read(written(buoy, tmp_path / "buoy_1.5_2.5.csv"))  # a file of one station
-    assert np.array_equal(field.values[:, 0, 0], heights[:, 0])
+    np.testing.assert_array_equal(field.values[:, 0, 0], heights[:, 0])
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t", "|"])

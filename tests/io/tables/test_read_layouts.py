@@ -47,7 +47,7 @@ def test_wide_tables_are_located_by_a_table_of_stations(folder):
     assert any("2 of 4 files are left out" in note for note in field.notes)
     assert any("Positions are from" in note for note in field.notes)
     alone = read(folder / "humidity.csv")
-    assert np.array_equal(alone.values, read(folder, variables="humidity").values)
+    np.testing.assert_array_equal(alone.values, read(folder, variables="humidity").values)
 
 
 def test_a_single_wide_table_is_read_under_the_requested_name(folder):
@@ -56,7 +56,7 @@ def test_a_single_wide_table_is_read_under_the_requested_name(folder):
     (folder / "humidity.csv").rename(folder / "newest.csv")
     field = read(folder / "newest.csv", variables="humidity")
     assert (field.channels, field.points) == (expected.channels, expected.points)
-    assert np.array_equal(field.values, expected.values)
+    np.testing.assert_array_equal(field.values, expected.values)
     assert any("newest.csv' are read as 'humidity', as requested" in note for note in field.notes)
     assert not any("as requested" in note for note in read(folder / "newest.csv").notes)
     frame = pd.read_csv(folder / "newest.csv")
@@ -121,7 +121,7 @@ def test_nrel_file_names_contain_positions(data):
     noon = field.values.reshape(365, 288, 4)[:, 144].mean(0)
     assert (noon > 5).all() and not field.values.reshape(365, 288, 4)[:, 12].any()
     alone = read(folder / "Actual_34.05_-86.05_2006_DPV_36MW_5_Min.csv.gz")
-    assert np.array_equal(alone.values[:, 0], field.values[:, 2])
+    np.testing.assert_array_equal(alone.values[:, 0], field.values[:, 2])
     with pytest.raises(DataError, match=r"alabama_137_plants.csv' is a table of stations"):
         read(folder / "alabama_137_plants.csv")
 
@@ -256,10 +256,10 @@ def test_dataframes_with_any_index_and_type_agree(tmp_path):
         frame.assign(time=frame.time.dt.to_period("h")),
         frame.sample(frac=1, random_state=0),
     ):
-        assert np.array_equal(read(same).values, expected.values)
+        np.testing.assert_array_equal(read(same).values, expected.values)
         assert np.array_equal(read(same).times, expected.times)
     (tmp_path / "stations.csv").write_text("name,lat,lon\na,1,3\nb,2,3\n")
     wide = frame.pivot(index="time", columns="station", values="v").rename_axis(columns="v")
     field = read(wide, stations=str(tmp_path / "stations.csv"))
-    assert np.array_equal(field.values, expected.values)
+    np.testing.assert_array_equal(field.values, expected.values)
     assert field.channels == ("v",)

@@ -12,12 +12,12 @@ from torch.nn.functional import conv1d, pad
 from stonet.config import load_config
 from stonet.data.time_spec import TimeSpec
 from stonet.errors import UsageError
-from stonet.estimator import fit_run
 from stonet.models.baselines.base import GraphBaseline, Inputs
 from stonet.models.baselines.convolutional import ConvBlock, time_windows
 from stonet.models.baselines.graph_filters import adjacency, chebyshev
 from stonet.models.forecaster import Supervision
 from stonet.models.registry import build_model
+from stonet.training.fit import fit_run
 
 NODES, NEIGHBOURS, HIDDEN, CHANNELS, EXTRA, HORIZON = 9, 4, 3, 2, 4, 5
 NAMES = ["astgcn", "mstgcn", "stgcn"]

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from stonet.config import load_config
 from stonet.data.time_spec import TimeSpec
-from stonet.estimator import fit_run
 from stonet.models.baselines.base import Inputs
 from stonet.models.baselines.graph_filters import adjacency
 from stonet.models.baselines.recurrent import Cell, Recurrent, Stack, forcing_probability
 from stonet.models.forecaster import Supervision
 from stonet.models.registry import build_model
+from stonet.training.fit import fit_run
 
 NODES, NEIGHBOURS, HIDDEN, CHANNELS, EXTRA = 9, 4, 3, 2, 4
 NAMES = ["dcrnn", "gcgru", "tgcn"]
