@@ -29,7 +29,7 @@ from stonet.experiments.tables import (
     standard_deviation,
     unique,
 )
-from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
+from stonet.models.registry import BASELINES, MODELS, REFERENCE_FORECASTS
 from stonet.training.budget import Budget, train
 
 NAME = "comparison"
@@ -84,7 +84,7 @@ def expand_labels(models: Sequence[str], default: Sequence[str]) -> list[str]:
     """Row labels of models and groups of models, each once.
 
     Args:
-        models: labels or names of GROUPS; none: `default`.
+        models: labels, names of GROUPS or registered models; none: `default`.
         default: labels.
 
     Raises:
@@ -92,8 +92,8 @@ def expand_labels(models: Sequence[str], default: Sequence[str]) -> list[str]:
     """
     labels = unique(label for name in models for label in GROUPS.get(name, (name,)))
     for label in labels:
-        if label not in LABELS:
-            raise unknown_name("model", label, [*LABELS, *GROUPS])
+        if label not in LABELS and label not in MODELS:
+            raise unknown_name("model", label, {*LABELS, *GROUPS, *MODELS})
     return labels or list(default)
 
 

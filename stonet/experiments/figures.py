@@ -28,6 +28,7 @@ COLOURS = {
     "baseline": PALETTE[0],
     "baseline on the linear base": PALETTE[5],
     "reference forecast": "0.45",
+    "registered model": PALETTE[2],
 }
 LOG_RATIO = 12.0  # largest over smallest error from which the scale is logarithmic
 X_LABELS = {"by_lead": "lead (steps)", "by_hour": "hour of the target (UTC)"}
@@ -72,7 +73,7 @@ def draw_models(lines: Sequence[Line], kinds: Mapping[str, str], path: Path) -> 
 
     Args:
         lines: of the comparison's table, the best first.
-        kinds: model -> key of COLOURS.
+        kinds: model -> key of COLOURS; a model without one has been registered by a user.
         path: PNG file.
     """
     datasets = unique(line["dataset"] for line in lines)
@@ -84,7 +85,7 @@ def draw_models(lines: Sequence[Line], kinds: Mapping[str, str], path: Path) -> 
         mae = np.array([line["mae"] for line in rows]) / data.per_unit
         spread = np.array([line["mae_std"] or 0.0 for line in rows]) / data.per_unit
         for y, line in enumerate(rows):
-            colour = COLOURS[kinds[line["model"]]]
+            colour = COLOURS[kinds.get(line["model"], "registered model")]
             axes.errorbar(mae[y], y, xerr=spread[y], fmt="o", color=colour, markersize=4.5)
         axes.set_yticks(range(len(rows)), [line["model"] for line in rows], fontsize=7.5)
         if mae.max() > LOG_RATIO * mae.min() > 0:
@@ -92,8 +93,9 @@ def draw_models(lines: Sequence[Line], kinds: Mapping[str, str], path: Path) -> 
         else:
             axes.set_xlim(left=0.0)
         axes.set_xlabel(f"test MAE ({data.error_unit})", fontsize=9)
-    for kind, colour in COLOURS.items():
-        grid[0].plot([], [], "o", color=colour, markersize=4.5, label=kind)
+    drawn = {kinds.get(line["model"], "registered model") for line in lines}
+    for kind in (kind for kind in COLOURS if kind in drawn):
+        grid[0].plot([], [], "o", color=COLOURS[kind], markersize=4.5, label=kind)
     grid[0].legend(frameon=False, fontsize=8, loc="lower right")
     save(figure, path)
 

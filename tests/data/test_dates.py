@@ -1,4 +1,4 @@
-"""Dates as people write them: with marks or as digits alone, and as long as they are written."""
+"""Times in every form that users have them; a date stands for the period that is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMS = ["%Y-%m", "%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%
 
 
 @given(st.datetimes(datetime(1678, 1, 1), datetime(2261, 12, 31)), st.sampled_from(FORMS))
-def test_digits_alone_say_what_the_marks_say(time: datetime, form: str) -> None:
+def test_digits_alone_equal_iso_dates(time: datetime, form: str) -> None:
     text = time.strftime(form)
     digits = text.replace("-", "").replace(":", "")
     for same in (digits, digits.replace("T", ""), f" {text}"):
@@ -26,7 +26,7 @@ def test_digits_alone_say_what_the_marks_say(time: datetime, form: str) -> None:
         assert time_bounds(same, calendar=True) == time_bounds(text, calendar=True)
 
 
-def test_a_date_is_as_long_as_it_is_written() -> None:
+def test_a_date_stands_for_the_period_that_is_written() -> None:
     lengths = {"2019": 365 * 24, "201903": 31 * 24, "20190315": 24, "2019031506": 1}
     hour = 3600 * 10**9
     for text, hours in lengths.items():
@@ -38,7 +38,7 @@ def test_a_date_is_as_long_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "NaT", "201913", "20190230", "2019031524"])
-def test_what_is_no_date_is_refused(text: str) -> None:
+def test_invalid_dates_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=rf"'{text}' is not a date; write e.g. 2019-03-15"):
         time_bounds(text, calendar=True)
 
@@ -46,8 +46,8 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["1677", "2262-01-01", "201", "20190", "2019031", "190001010", f"{2**64 + 2019}", "-5"]
 )
-def test_what_nanoseconds_cannot_count_is_refused(text: str) -> None:
-    """Digits of an unusual number are a year to numpy, and 2**64 years later it is the same one."""
+def test_dates_beyond_the_range_of_nanoseconds_are_refused(text: str) -> None:
+    """numpy reads other numbers of digits as a year, which overflows at 2**64."""
     with pytest.raises(UsageError, match=rf"'{text}' lies outside the years 1678 to 2261"):
         time_bounds(text, calendar=True)
 
@@ -78,7 +78,7 @@ def test_a_time_may_be_written_in_many_ways(lead: object) -> None:
     assert parse_time(lead, True, ISSUE) == ISSUE + 90 * MINUTE  # type: ignore[arg-type]
 
 
-def test_nanoseconds_survive() -> None:
+def test_times_are_exact_to_the_nanosecond() -> None:
     for exact in (pd.Timedelta(7, "ns"), np.timedelta64(7, "ns"), "+7ns"):
         assert parse_time(exact, True, ISSUE) == ISSUE + 7
     assert parse_time(pd.Timestamp(ISSUE + 7), True) == ISSUE + 7
@@ -93,7 +93,7 @@ def test_one_time_and_several_are_lists_of_times() -> None:
 
 
 @pytest.mark.parametrize("time", [pd.NaT, np.datetime64("NaT"), np.timedelta64("NaT"), 1.5, None])
-def test_what_is_not_a_time_is_refused(time: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_times_are_refused(time: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape_checks, "jaxtyping_disable", True)  # users run without type checks
     with pytest.raises(UsageError):
         parse_time(time, True, ISSUE)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,7 +41,8 @@ class Source(BaseHTTPRequestHandler):
         if where != "unsized":
             self.send_header("Content-Length", str(len(body) + (100 if where == "cut" else 0)))
         self.end_headers()
-        self.wfile.write(body + (b"!" if where == "unsized" else b""))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client may hang up
+            self.wfile.write(body + (b"!" if where == "unsized" else b""))
 
     def log_message(self, *args):
         """Log nothing."""

@@ -11,6 +11,7 @@ from helpers.small import small_dataset
 
 from stonet.experiments import comparison
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
+from stonet.experiments.figures import draw_models
 
 
 def test_the_table_ranks_models_and_tests_the_difference() -> None:
@@ -52,6 +53,15 @@ def test_reference_forecasts_and_baselines_on_the_base_have_one_seed() -> None:
         ("stgcn+base", 0),
         ("linear", 0),
     ]
+
+
+def test_a_registered_model_is_drawn_with_the_others(tmp_path: Path) -> None:
+    results = [
+        result(cell("wave", label), scores(lambda i: 1.0 + i % 3)) for label in ("stonet", "mine")
+    ]
+    lines = comparison.table(results)
+    draw_models(lines, comparison.KINDS, tmp_path / "models.png")
+    assert (tmp_path / "models.png").stat().st_size > 5_000
 
 
 def test_measured_cells_give_all_four_figures(tmp_path: Path) -> None:
