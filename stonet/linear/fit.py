@@ -22,9 +22,9 @@ from torch import Tensor
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points, curve_order
 from stonet.data.resampling import interpolate, on_leads
-from stonet.data.windows import Windows, in_batches
+from stonet.data.windows import Windows
 from stonet.linear.imputation import error_variance
-from stonet.linear.kriging import Covariance, evenly_spaced, fit_covariance
+from stonet.linear.kriging import Covariance, fit_covariance
 from stonet.linear.local_polynomials import Stencil, make_stencil
 from stonet.linear.regression import IMPUTED_SHARES, UNBOUNDED, LinearForecast, Regressors
 from stonet.linear.ridge import Beta, Moments, Penalty, best_penalty, solve
@@ -42,11 +42,9 @@ CONSECUTIVE_WINDOWS = 16  # windows of a patch that follow each other and share 
 WINDOW_RUNS = 16  # groups of such consecutive windows in a patch
 COMPLETE_SHARE = 0.5  # share of complete rows from which on incomplete rows are left out
 IMPUTATION_ROUNDS = 4  # alternations of filling targets and fitting
-HISTORY_NODES = 512  # nodes from which mean and covariance of histories are estimated
-VARIANCE_FLOOR = 1e-12  # share of the variance that may be rounding
 COVARIANCE_WINDOWS = 256  # windows from which the spatial covariance is estimated
 COVARIANCE_VALUES = 2**24  # limit of their values, all nodes together
-SAMPLE_WINDOWS = 64  # windows from which the shares of gaps are estimated
+SAMPLE_WINDOWS = 64  # windows from which the share of complete targets is estimated
 Pair = tuple[Moments, Moments]  # of two halves of the points; or of training and validation
 
 
@@ -75,11 +73,8 @@ def fit_linear(
     base.lower.copy_(train.scaler.clip(torch.full_like(base.lower, -UNBOUNDED)))
     base.upper.copy_(train.scaler.clip(torch.full_like(base.upper, UNBOUNDED)))
     stencil = make_stencil(nodes, nodes, base.covariance).to(base.spacing.device, torch.float32)
-    sample = train.draw(SAMPLE_WINDOWS)
-    gaps = [sample.inputs(i).gaps(base.time_spec.past) for i in in_batches(sample, 8)]
-    base.usual_gaps.fill_(float(np.mean([0.0 if g is None else float(g.mean()) for g in gaps])))
     order = curve_order(nodes)
-    _fit_histories(base, train, len(nodes))
+    base.history.fit(train, len(nodes))
     fill = _has_gaps(train)
     rounds = IMPUTATION_ROUNDS if fill else 1
     for number in range(rounds):
@@ -105,28 +100,6 @@ def _covariance(windows: Windows, nodes: Points) -> Covariance:
     return fit_covariance(values.double(), None if bool(observed.all()) else observed, nodes)
 
 
-def _fit_histories(base: LinearForecast, windows: Windows, nodes: int) -> None:
-    """Mean and covariance of the histories; twice with gaps, first filled as a random walk.
-
-    Only nodes with a value of every channel are used, for the covariance between channels.
-    """
-    sample = windows.take(evenly_spaced(nodes, HISTORY_NODES))
-    sample = sample.draw(max(1, FIRST_ROUND_ROWS // min(nodes, HISTORY_NODES)))
-    for _ in range(1 + bool(base.usual_gaps > 0)):
-        rows = []
-        for chosen in in_batches(sample, CONSECUTIVE_WINDOWS):
-            values, present = base.histories(sample.inputs(chosen))
-            past = values.transpose(1, 2).flatten(2).double()
-            rows.append(past.flatten(0, 1) if present is None else past[present.all(-1)])
-        every = torch.cat(rows)
-        if len(every) <= base.own_columns:  # too few for a covariance
-            return
-        covariance = torch.cov(every.T, correction=0).reshape(base.past_covariance.shape)
-        floor = VARIANCE_FLOOR * covariance.diagonal().mean() + 1e-12
-        base.past_mean.copy_(every.mean(0))
-        base.past_covariance.copy_(covariance + floor * torch.eye(base.own_columns))
-
-
 def _imputation_noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndarray, " column"]:
     """The error variance of each column if all inputs were imputed.
 
@@ -134,7 +107,7 @@ def _imputation_noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndar
     assumed. The newest value has none, since its absence is a kind of history.
     """
     channels, own = base.channels, base.own_columns
-    error = 2 * error_variance(base.past_covariance).numpy().reshape(-1, channels)
+    error = 2 * error_variance(base.history.covariance).numpy().reshape(-1, channels)
     mixed = stencil.weight[0].double().square().sum(-1).mean(0).numpy()  # of each fit
     wide = error[: base.recent_lags, None] * mixed[2:, None]
     parts = [mixed[0] * error, error, mixed[1] * error, wide]
@@ -145,7 +118,7 @@ def _imputation_noise(base: LinearForecast, stencil: Stencil) -> Float64[np.ndar
 
 def _newest_from_older(base: LinearForecast) -> Float64[np.ndarray, "column channel"]:
     """The newest values of a point as a linear function of the columns with its older values."""
-    mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
+    mean, covariance = base.history.mean.numpy(), base.history.covariance.numpy()
     channels, own = base.channels, base.own_columns
     result = np.zeros((own + base.num_columns, channels))
     share = np.linalg.solve(covariance[channels:, channels:], covariance[channels:, :channels])

@@ -49,6 +49,7 @@ def fill_gaps(
     observed: Observed,
     mean: Mean,
     covariance: PastCovariance,
+    every_channel: bool = False,
     max_entries: int = MAX_MATRIX_ENTRIES,
 ) -> Past:
     """The past with every gap filled; channels that a node never observed stay zero.
@@ -58,9 +59,12 @@ def fill_gaps(
         observed: which of them exist.
         mean: m.
         covariance: C.
+        every_channel: also fill channels that a node never observed, from its other channels.
         max_entries: of the systems that are solved together.
     """
     shape, any_value = (values.shape[1], values.shape[3]), observed.any(1, keepdim=True)
+    if every_channel:
+        any_value = any_value.any(-1, keepdim=True).expand_as(any_value)
     rows = values.transpose(1, 2).flatten(2)  # batch node (lag channel)
     rows = rows.to(torch.float64, copy=True)
     present = observed.transpose(1, 2).flatten(2)

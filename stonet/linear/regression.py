@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from stonet.data.batch import Batch, MissingPattern
 from stonet.data.resampling import between_leads
 from stonet.data.time_spec import TimeSpec
-from stonet.linear.imputation import fill_gaps, random_walk, resample
+from stonet.linear.history import History
 from stonet.linear.kriging import Covariance
 from stonet.linear.local_polynomials import NUM_FITS, Stencil, Weights
 from stonet.system.devices import in_float32
@@ -114,9 +114,6 @@ class LinearForecast(nn.Module):
     spacing: Tensor
     range: Tensor
     nugget: Tensor
-    past_mean: Tensor
-    past_covariance: Tensor
-    usual_gaps: Tensor
     lower: Tensor
     upper: Tensor
 
@@ -139,9 +136,7 @@ class LinearForecast(nn.Module):
         self.register_buffer("rmse", rmse)  # of the forecast at points with history
         for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
-        self.register_buffer("past_mean", torch.zeros(self.own_columns, dtype=torch.float64))
-        self.register_buffer("past_covariance", random_walk(time_spec.past, channels))
-        self.register_buffer("usual_gaps", torch.zeros(()))  # share of inputs missing in training
+        self.history = History(time_spec, channels)
         self.register_buffer("lower", torch.full((channels,), -UNBOUNDED, dtype=torch.float64))
         self.register_buffer("upper", torch.full((channels,), UNBOUNDED, dtype=torch.float64))
         for channel in range(channels):  # starts as persistence: lag 0 of the history
@@ -214,7 +209,7 @@ class LinearForecast(nn.Module):
     @in_float32
     def regressors(self, batch: Batch, stencil: Stencil) -> Regressors:
         """[U_g(x, t0 - lag), 1] and the kind of history at every query of the stencil."""
-        values, present = self.histories(batch)
+        values, present = self.history(batch)
         weights = stencil_weights(present, stencil, batch.missing_pattern)
         fits = apply_stencil(values[:, : self.recent_lags], weights, stencil)
         first = fits[:, :, :, :2]  # batch query lag fit channel: kriging, narrowest fit
@@ -240,35 +235,12 @@ class LinearForecast(nn.Module):
         kind = (~own.any(-1)).long() + (0 if imputed is None else imputed)
         return Regressors(table, self.own_columns, kind, 2 if imputed is None else NUM_KINDS)
 
-    def histories(
-        self, batch: Batch
-    ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
-        """The past of every node at regular steps, newest first, and which nodes have one.
-
-        The second is None if all nodes have a past. A node without one is zero.
-        """
-        values, prior = batch.frames[batch.past], (self.past_mean, self.past_covariance)
-        present = batch.known if batch.missing_pattern.some else None
-        irregular = batch.odd(self.time_spec.past).expand(len(values))
-        if not irregular.any() and not batch.missing_pattern.gaps:
-            return values.flip(1), present
-        observed = batch.seen[batch.past]
-        if irregular.all() or (irregular.any() and values.device.type != "cpu"):
-            result = resample(values, observed, batch.lag, *prior)
-        else:
-            result, lag = fill_gaps(values.flip(1), observed.flip(1), *prior), batch.lag
-            if irregular.any():  # only there: resampling takes longer than filling gaps
-                result[irregular] = resample(
-                    values[irregular], observed[irregular], lag[irregular], *prior
-                )
-        return result if present is None else result * present[:, None], present
-
     def _imputed_kind(self, batch: Batch, stencil: Stencil) -> Int[Tensor, "batch query"] | None:
         """4 [over twice the usual share of gaps around] + 2 [newest value missing]; None: none."""
         gaps = batch.gaps(self.time_spec.past)
         if gaps is None:
             return None
-        many = gaps[:, stencil.index].mean(-1) > 2 * self.usual_gaps
+        many = gaps[:, stencil.index].mean(-1) > 2 * self.history.usual_gaps
         late = pad(batch.late, (0, 1))[:, stencil.own]
         return 4 * many.long() + 2 * late.long()
 

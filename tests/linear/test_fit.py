@@ -27,7 +27,6 @@ from stonet.data.windows import Windows
 from stonet.linear.fit import (
     CONSECUTIVE_WINDOWS,
     MIN_VALIDATION_ROWS,
-    _fit_histories,
     _patches,
     fit_linear,
 )
@@ -209,7 +208,7 @@ def travelling_waves(frames: int) -> np.ndarray:
 def test_histories_with_gaps_need_coefficients_of_their_own() -> None:
     values = travelling_waves(700)
     base = fitted(windows(values[:400]), windows(values[400:550]))
-    assert base.usual_gaps == 0
+    assert base.history.usual_gaps == 0
     test = windows(values[550:])
     chosen = np.arange(len(test))
     stencil = single(make_stencil(POINTS, POINTS, base.covariance))
@@ -229,7 +228,7 @@ def test_a_missing_newest_value_has_coefficients_of_its_own(usual: float, many_g
     """The newest values of the neighbours are better than an imputed one."""
     values = travelling_waves(700)
     base = fitted(windows(values[:400]), windows(values[400:550]))
-    base.usual_gaps.fill_(usual)
+    base.history.usual_gaps.fill_(usual)
     test = windows(values[550:])
     chosen = np.arange(0, len(test), TIMES.past)  # without common frames
     batch, missing = test.inputs(chosen), torch.rand(len(chosen), 12) < 0.5
@@ -258,7 +257,7 @@ def tilting(frames: int, seed: int) -> np.ndarray:
 
 def newest_by_older(base: LinearForecast) -> np.ndarray:
     """A matrix that replaces the newest values of a history by their expectation."""
-    mean, covariance = base.past_mean.numpy(), base.past_covariance.numpy()
+    mean, covariance = base.history.mean.numpy(), base.history.covariance.numpy()
     result = np.eye(base.num_columns)
     for newest in range(2):
         share = np.linalg.solve(covariance[2:, 2:], covariance[2:, newest])
@@ -332,7 +331,7 @@ def test_the_coefficients_of_every_kind_are_those_of_its_rows(seed: int, like_ow
 def test_histories_with_gaps_are_fitted_with_the_noise_of_imputation() -> None:
     """Twice the variance of each value given all other values of the history."""
     base, rows, _, with_history, without = solved(seed=9)
-    past, covariance = TIMES.past, base.past_covariance.numpy()
+    past, covariance = TIMES.past, base.history.covariance.numpy()
     error = np.empty((past, 2))
     for number in range(2 * past):
         others = np.delete(np.arange(2 * past), number)
@@ -367,21 +366,21 @@ def test_mean_and_covariance_of_histories_are_those_of_training(missing: float) 
     batch = train.inputs(np.arange(len(train)))
     usable = np.stack([observed[s : s + TIMES.past].any(0).all(-1) for s in train.starts])
     for _ in range(2 if missing else 1):
-        history = first.histories(batch)[0].double().numpy().transpose(0, 2, 1, 3)
+        history = first.history(batch)[0].double().numpy().transpose(0, 2, 1, 3)
         rows = history[usable].reshape(-1, 12)
         anomaly = rows - rows.mean(0)
-        first.past_mean.copy_(torch.from_numpy(rows.mean(0)))
-        first.past_covariance.copy_(torch.from_numpy(anomaly.T @ anomaly / len(rows)))
-    np.testing.assert_allclose(base.past_mean, first.past_mean, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(base.past_covariance, first.past_covariance, rtol=0, atol=1e-6)
+        first.history.mean.copy_(torch.from_numpy(rows.mean(0)))
+        first.history.covariance.copy_(torch.from_numpy(anomaly.T @ anomaly / len(rows)))
+    np.testing.assert_allclose(base.history.mean, first.history.mean, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(base.history.covariance, first.history.covariance, rtol=0, atol=1e-6)
 
 
 def test_with_few_histories_the_covariance_remains_that_of_a_random_walk() -> None:
     train = windows(noise(10, 12, 1))
     train = replace(train, starts=train.starts[:1], nodes=np.arange(4))
     base = LinearForecast(TIMES, 1)
-    _fit_histories(base, train, 4)
-    torch.testing.assert_close(base.past_covariance, LinearForecast(TIMES, 1).past_covariance)
+    base.history.fit(train, 4)
+    torch.testing.assert_close(base.history.covariance, LinearForecast(TIMES, 1).history.covariance)
 
 
 def test_the_spatial_covariance_is_that_of_the_newest_values() -> None:

@@ -146,17 +146,17 @@ def test_a_missing_value_has_no_influence(some_base) -> None:
 def test_histories_are_at_regular_steps_newest_first(some_base) -> None:
     """Gaps are filled, irregular times resampled; zero without any value."""
     values, observed = noise(6, 12, 2), np.random.default_rng(3).random((6, 12, 2)) < 0.7
-    complete, present = some_base.histories(batch_of(values, [1]))
+    complete, present = some_base.history(batch_of(values, [1]))
     assert present is None
     np.testing.assert_array_equal(complete[0], values[::-1])
     observed[:, 4] = observed[:, 7, 1] = False
-    prior = some_base.past_mean, some_base.past_covariance
+    prior = some_base.history.mean, some_base.history.covariance
     irregular = [-5.4, -4, -2.7, -2, -1.3, 0]
     past, mask = (torch.from_numpy(part)[None] for part in (values, observed))
     resampled = resample(past, mask, torch.tensor([irregular], dtype=torch.float64), *prior)
     filled = fill_gaps(past.flip(1), mask.flip(1), *prior)
     for lags, wanted in ((None, filled), (irregular, resampled)):
-        found, present = some_base.histories(batch_of(values, [1], observed, lags))
+        found, present = some_base.history(batch_of(values, [1], observed, lags))
         np.testing.assert_array_equal(present[0], observed.any(0))
         torch.testing.assert_close(found, wanted * mask.any(1, keepdim=True), rtol=0, atol=1e-6)
         assert not found[0, :, 4].any() and not found[0, :, 7, 1].any()
@@ -297,7 +297,7 @@ def test_every_kind_of_history_has_its_coefficients() -> None:
     empty = np.arange(12) == 5
     late = 2 * (~observed[-1, :12, 0] & ~empty)
     for usual, many_gaps in ((0.0, 4), (0.5, 0)):
-        base.usual_gaps.fill_(usual)
+        base.history.usual_gaps.fill_(usual)
         kind = [*(many_gaps + late + empty), *[0] * 12, many_gaps + 1, 1]
         regressors = base.regressors(batch, near)
         assert regressors.kind[0].tolist() == kind and regressors.num_kinds == 8

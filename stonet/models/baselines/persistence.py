@@ -60,7 +60,8 @@ class LinearForecaster(Forecaster):
     def query_graph(self, nodes: Points, queries: Points) -> StencilQueries:
         """The stencil of each query."""
         stencil = make_stencil(queries, nodes, self.base.covariance)
-        device, dtype = self.base.usual_gaps.device, self.base.usual_gaps.dtype
+        gaps = self.base.history.usual_gaps
+        device, dtype = gaps.device, gaps.dtype
         return StencilQueries(stencil.to(device, dtype))
 
     @torch.no_grad()
