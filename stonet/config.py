@@ -142,6 +142,25 @@ class ModelConfig(Section):
     )
 
 
+class NetworkConfig(Section):
+    """STONet, the operator network."""
+
+    latent: int = setting(64, "width of the latent state", ge=1, le=4096)
+    rank: int = setting(128, "width of branch and trunk", ge=1, le=4096)
+    kernels: int = setting(4, "products in each kernel [K]", ge=1, le=256)
+    hidden: int = setting(32, "hidden units of each kernel", ge=1, le=4096)
+    parametric: int = setting(16, "outputs of the parametric network [a(x, t)]", ge=1, le=1024)
+    layers: int = setting(1, "layers of the encoder; 0: none", ge=0, le=64)
+    anchor: Literal["last", "daily", "linear"] = setting(
+        "last", "forecast that the network corrects; daily needs a past of one day"
+    )
+    dropout: float = setting(0.0, "share of branch outputs dropped in training", ge=0, lt=1)
+    mode_floor: float = setting(
+        1e-12, "smallest eigenvalue of a mode of the past, as a share of the first", ge=0, lt=1
+    )
+    sun: bool = setting(True, "solar elevation as an input, if there are hours and latitudes")
+
+
 class BaselineConfig(Section):
     """Baselines and reference forecasts. None: as in the model's paper or code."""
 
@@ -214,7 +233,7 @@ class Config(Section):
     read: ReadConfig = ReadConfig()
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
-    network: ModelConfig = ModelConfig()
+    network: NetworkConfig = NetworkConfig()
     baseline: BaselineConfig = BaselineConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()

@@ -69,7 +69,7 @@ def fit_linear(
         nodes: points of the windows.
         max_rows: rows of the regression.
     """
-    base.set_covariance(_covariance(train, nodes))
+    base.set_covariance(field_covariance(train, nodes))
     base.lower.copy_(train.scaler.clip(torch.full_like(base.lower, -UNBOUNDED)))
     base.upper.copy_(train.scaler.clip(torch.full_like(base.upper, UNBOUNDED)))
     stencil = make_stencil(nodes, nodes, base.covariance).to(base.spacing.device, torch.float32)
@@ -92,7 +92,7 @@ def fit_linear(
                 _solve_first(base, sums[0], sums[1])
 
 
-def _covariance(windows: Windows, nodes: Points) -> Covariance:
+def field_covariance(windows: Windows, nodes: Points) -> Covariance:
     """The spatial covariance of the newest values of some windows."""
     sample = windows.draw(min(COVARIANCE_WINDOWS, max(8, COVARIANCE_VALUES // len(nodes))))
     last = sample.starts + sample.time_spec.past - 1

@@ -1,29 +1,32 @@
-r"""STONet: lift, encode, decode, project. The paper's figure.
+r"""STONet: one operator network from the past at scattered points to values anywhere, at any lead.
 
-v_t = P(u_t)                                lift      each frame separately
-v_enc_t = K_{a_t} v_t                       encode    graph kernels on multipole levels
-v_dec(x, t) = G(v_enc)(x, t)                decode    branch x trunk at any x and t
-u = base + scale (P'(v_dec) + a - g base)   project   base: the linear forecast
+    z(x)   = modes of the past of x                                         `TemporalModes`
+    v      = P [z; a(x, t0); sun; gaps]                              lift
+    v      <- kernel sums on multipole levels                        encode `MultipoleLayer`
+    b, tau = branch(v around x, state of x), trunk(lead, place, time)      decode `BranchTrunk`
+    u(x,t) = anchor(x, t) + s(lead) (<b, tau> / sqrt(R) + c)         project
 
-a and g are the outputs of the point-wise residual network, scale is the RMSE of the base.
+The anchor is the last value, the value of the day before or the linear forecast; s is its mean
+error by lead. A point without a past has the kriged state of its neighbours. No weight belongs to
+a node, so points may come and go. `stonet.models.paper` has the network as the paper prints it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from stonet.config import Config
-from stonet.data.batch import Batch, hide_values
+from stonet.data.batch import Batch
 from stonet.data.geometry import Points
-from stonet.data.resampling import between_leads, on_leads
 from stonet.data.time_spec import TimeSpec
-from stonet.data.windows import Windows
-from stonet.errors import UsageError
+from stonet.data.windows import Windows, in_batches
 from stonet.graph.halo import Adjacency, build_adjacency, subgraph
 from stonet.graph.multipole import (
     MultipoleGraph,
@@ -32,52 +35,75 @@ from stonet.graph.multipole import (
     find_radii,
     levels_for,
 )
-from stonet.graph.neighbours import Describe, edge_width, own_nodes, within_radius
-from stonet.linear.fit import fit_linear
-from stonet.linear.local_polynomials import Stencil, make_stencil, stencil_nodes
-from stonet.linear.regression import LinearForecast, Regressors
+from stonet.graph.neighbours import (
+    Neighbours,
+    edge_width,
+    nearest_nodes,
+    within_radius,
+)
+from stonet.linear.fit import field_covariance, fit_linear
+from stonet.linear.history import History
+from stonet.linear.imputation import error_variance
+from stonet.linear.kriging import Covariance
+from stonet.linear.kriging_graph import CANDIDATES, KrigingGraph, make_kriging_graph
+from stonet.linear.local_polynomials import STENCIL_NODES, Stencil, make_stencil
+from stonet.linear.regression import LinearForecast
+from stonet.models.anchor import anchor_at_leads, between_knots, possible_anchors
 from stonet.models.forecaster import (
     Encoding,
     Forecaster,
-    FrameEncoding,
     Graphs,
     NodeGraph,
-    Output,
     QueryGraph,
-    Supervision,
     Tile,
     narrow,
 )
-from stonet.models.residual_mlp import (
-    Augmentation,
-    PointFeatures,
-    PointSamples,
-    ResidualEnsemble,
-    ResidualMLP,
-    corrected,
+from stonet.models.point_inputs import (
+    PlaceAxes,
+    Sites,
+    harmonics,
+    harmonics_width,
+    local_time,
+    make_sites,
+    sun_at_leads,
+    sun_width,
 )
-from stonet.models.site_climatology import SiteClimatology
-from stonet.operators.branch import DecoderGraph
-from stonet.operators.decoder import DecoderInput, Sizes
-from stonet.operators.decoder_variants import build_decoder
-from stonet.operators.encoder import MultipoleEncoder
+from stonet.operators.branch_trunk import BranchTrunk
+from stonet.operators.encoder import mlp
+from stonet.operators.multipole_passes import MultipoleLayer
+from stonet.operators.temporal_modes import TemporalModes
+
+SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
+SCALE_BATCH = 16  # windows that are read together
+SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
 
 
 @dataclass(frozen=True)
-class EncoderGraph(NodeGraph):
+class NodesGraph(NodeGraph):
     """The nodes as the encoder needs them."""
 
     multipole: MultipoleGraph
-    position: Float[Tensor, "node m"]
+    sites: Sites
 
 
 @dataclass(frozen=True)
-class STONetQueries(QueryGraph):
-    """The queries as decoder, linear forecast and residual network need them."""
+class QueriesGraph(QueryGraph):
+    """The queries as the decoder needs them."""
 
-    decoder: DecoderGraph
-    stencil: Stencil | None
-    site: Float[Tensor, "query statistic"] | None = None
+    neighbours: Neighbours
+    kriging: KrigingGraph
+    sites: Sites
+    stencil: Stencil | None  # of the linear forecast, where it is the anchor
+
+
+@dataclass(frozen=True)
+class EncodedPast(Encoding):
+    """The nodes after the encoder."""
+
+    latent: Float[Tensor, "node batch latent"]  # v
+    modes: Float[Tensor, "node batch mode"]  # z
+    anchor: Float[Tensor, "node batch knot_channel"]
+    present: Bool[Tensor, "node batch"] | None  # None: all nodes have a past
 
 
 class STONetwork(Forecaster):
@@ -87,270 +113,280 @@ class STONetwork(Forecaster):
         config: sizes and choices; its graph section must hold resolved radii (`resolve_graph`).
         time_spec: step, past and horizon of the data.
         channels: of the field.
-        nodes: the training points. They determine levels, radii, the unit of coordinates and the
-            site climatology, but no weight belongs to a node (except in the "fixed" decoder).
+        nodes: the training points. They determine levels, radii and the axes of coordinates.
     """
 
+    tiled = True
+    muon = True
+    adam_only = ("decoder.trunk", "decoder.bias", "parametric")
     hidden_sensors = 0.1
-    consecutive = 4
+    scale: Tensor
+    spacing: Tensor
+    range: Tensor
+    nugget: Tensor
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__()
         network, graph = config.network, config.graph
-        self.nodes, self.network, self.channels = nodes, network, channels
-        self.inductive = network.decoder != "fixed"
-        self.tiled = network.decoder not in ("fixed", "ode")
-        self.frame_wise = not network.window_time
+        self.nodes, self.time_spec, self.channels = nodes, time_spec, channels
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
-        self.describe: Describe = "sharp" if network.sharp else "offset"
-        self.centre, self.span = _box(nodes)
+        anchors = possible_anchors(time_spec)
+        self.anchor = network.anchor if network.anchor in anchors else "last"
+        self.axes = PlaceAxes(nodes)
+        self.history = History(time_spec, channels)
+        width = self.history.width
+        self.modes = TemporalModes(width, network.mode_floor)
+        self.base = LinearForecast(time_spec, channels) if self.anchor == "linear" else None
+        scale = torch.ones(2, time_spec.horizon + 1, channels)  # with, without a past
+        self.register_buffer("scale", scale)
+        for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
-        dimension = nodes.geometry.dimension
-        features = time_spec.features + int(network.window_time)
-        flags = channels if channels > 1 else 0  # which channels of a point are observed
-        self.lift = nn.Linear(channels + flags, network.latent)  # P
-        self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
-        edge = edge_width(self.describe, dimension)
-        self.base = (
-            None if network.base == "none" else LinearForecast(time_spec, channels, network.base)
+        edge, sizes = edge_width("sharp", 0), (network.kernels, network.hidden)
+        time, sun = harmonics_width(time_spec), sun_width(time_spec)
+        self.parametric = mlp(self.axes.width + time, 2 * network.parametric, network.parametric)
+        gaps = 2 * channels
+        self.lift = nn.Linear(width + network.parametric + sun + gaps, network.latent)  # P
+        self.layers = nn.ModuleList(
+            MultipoleLayer(graph.levels, edge, network.latent, *sizes)
+            for _ in range(network.layers)
         )
-        self.residuals, self.climatology, self.time_spec = None, None, time_spec
-        if self.base is not None and network.residual_width:
-            features = 2 * time_spec.features + self.base.solar_columns
-            self.climatology = SiteClimatology(time_spec, channels, nodes)
-            size = (self.base.white_width, features, network.residual_width, time_spec, channels)
-            here = (self._position(nodes), self.climatology.statistics)
-            self.residuals = ResidualEnsemble(
-                [ResidualMLP(*size, *here) for _ in range(network.residual_members or 1)]
-            )
-        self.num_frames = min(network.frames or time_spec.past, time_spec.past)
-        sizes = Sizes(
-            dimension, time_spec.features, edge, self.num_frames, time_spec.horizon, len(nodes)
+        base = 0 if self.base is None else time_spec.horizon * channels
+        self.decoder = BranchTrunk(
+            edge=edge,
+            latent=network.latent,
+            state=network.latent + width + network.parametric + sun + base,
+            place=self.axes.width,
+            time=time,
+            horizon=time_spec.horizon,
+            channels=channels,
+            rank=network.rank,
+            kernels=network.kernels,
+            hidden=network.hidden,
+            drop=network.dropout,
         )
-        self.decoder = build_decoder(sizes, network)
-        self.project = nn.Linear(network.latent, channels)  # P'
-        nn.init.zeros_(self.project.bias)
 
-    def node_graph(self, nodes: Points) -> EncoderGraph:
-        """New points join level 0; training points keep theirs; only new points: a new partition.
+    @classmethod
+    def candidates(cls, config: Config, time_spec: TimeSpec) -> tuple[Mapping[str, Any], ...]:
+        """Settings between which a short race decides: anchors and regularisation."""
+        plain = {"network.dropout": 0.0, "train.decay": 1e-4, "train.lr": 1e-2}
+        strong = {"network.dropout": 0.3, "train.decay": 0.5, "train.lr": 3e-3}
+        return (
+            {"network.anchor": "last", **plain},
+            {"network.anchor": "last", **strong},
+            {"network.anchor": "linear", **strong},
+        )
 
-        Raises:
-            UsageError: if the decoder is "fixed" and these are not the training points.
-        """
-        if not self.inductive and nodes != self.nodes:
-            raise UsageError(
-                f"The 'fixed' decoder has weights for its {len(self.nodes)} training points, "
-                "in their order, and cannot take others. Train with network.decoder=revised."
-            )
+    @property
+    def covariance(self) -> Covariance:
+        """The spatial covariance of the field."""
+        return Covariance(float(self.spacing), float(self.range), float(self.nugget))
+
+    def node_graph(self, nodes: Points) -> NodesGraph:
+        """New points join level 0; training points keep theirs; only new points: a new partition."""
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        multipole = build_graph(nodes, level, self.radii, self._encoder_edges)
-        position = self._position(nodes).to(*self._device_dtype)
-        return EncoderGraph(multipole.to(*self._device_dtype), position)
+        multipole = build_graph(nodes, level, self.radii, "sharp")
+        return NodesGraph(multipole.to(*self._device_dtype), self._sites(nodes))
 
-    def query_graph(self, nodes: Points, queries: Points) -> STONetQueries:
-        """The neighbouring nodes of each query, for the decoder and for the linear forecast."""
-        graph = self._decoder_graph(queries, nodes)
-        if self.network.decoder == "ode":
-            among = graph if queries is nodes else self._decoder_graph(nodes, nodes)
-            graph = replace(graph, among_nodes=among)
+    def query_graph(self, nodes: Points, queries: Points) -> QueriesGraph:
+        """The nodes around each query."""
+        neighbours = within_radius(queries, nodes, self.radii.decoder, "sharp")
+        kriging = make_kriging_graph(queries, nodes, self.covariance)
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(queries, nodes, self.base.covariance).to(*self._device_dtype)
-        return STONetQueries(graph.to(*self._device_dtype), stencil, self._site(queries))
+            stencil = make_stencil(queries, nodes, self.base.covariance)
+        return self._queries_graph(neighbours, kriging, queries, stencil)
 
     def adjacency(self, nodes: Points) -> Adjacency:
-        """All edges of encoder, decoder and linear forecast."""
-        if not self.tiled:
-            return super().adjacency(nodes)  # raises
+        """All edges of encoder and decoder, and the nearest nodes for kriging."""
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        near = None if self.base is None else stencil_nodes(nodes, nodes)
+        near = nearest_nodes(nodes, nodes, max(CANDIDATES, STENCIL_NODES + 1))[1]
         return build_adjacency(nodes, level, self.radii, near)
 
     def tile(self, adjacency: Adjacency, core: Int64[np.ndarray, " core"]) -> Tile:
         """The core with its halo, and their graphs."""
-        part = subgraph(adjacency, core, self.network.layers, self._encoder_edges, self.describe)
+        part = subgraph(adjacency, core, len(self.layers), "sharp", "sharp")
+        assert part.near is not None  # this model's adjacency has it
         own = torch.arange(len(core))
-        decoder = DecoderGraph(self._position(part.core), part.decoder, own)
+        index = torch.from_numpy(part.near[:, :CANDIDATES])
+        kriging = make_kriging_graph(part.core, part.points, self.covariance, index, own)
         stencil = None
         if self.base is not None:
-            stencil = make_stencil(part.core, part.points, self.base.covariance, part.near)
-            stencil = replace(stencil, own=own).to(*self._device_dtype)
-        position = self._position(part.points).to(*self._device_dtype)
-        nodes = EncoderGraph(part.multipole.to(*self._device_dtype), position)
-        queries = STONetQueries(decoder.to(*self._device_dtype), stencil, self._site(part.core))
+            near = part.near[:, : STENCIL_NODES + 1]
+            stencil = make_stencil(part.core, part.points, self.base.covariance, near)
+        nodes = NodesGraph(part.multipole.to(*self._device_dtype), self._sites(part.points))
+        queries = self._queries_graph(part.decoder, kriging, part.core, stencil)
         return Tile(part.nodes, len(core), Graphs(nodes, queries))
 
-    def encode(self, batch: Batch, graph: NodeGraph) -> FrameEncoding:
-        """v_enc of every distinct frame of the batch."""
-        graph, values = narrow(graph, EncoderGraph), batch.frames
-        if self.channels > 1:
-            observed = batch.observed
-            flags = torch.ones_like(values) if observed is None else observed.to(values.dtype)
-            values = torch.cat([values, flags], dim=-1)
-        lifted = self.lift(values)
-        latent = self.encoder(
-            lifted, batch.frame_time, graph.position, batch.present, graph.multipole
-        )
-        return FrameEncoding(latent)
+    def encode(self, batch: Batch, graph: NodeGraph) -> EncodedPast:
+        """v, z and the anchor at all nodes."""
+        graph = narrow(graph, NodesGraph)
+        history, known = self.history(batch, every_channel=True)
+        present = None if known is None else known.any(-1).T  # node batch
+        rows = history.permute(2, 0, 1, 3).flatten(2)  # node batch (lag channel)
+        modes = self.modes(rows)
+        if present is not None:
+            modes = modes.masked_fill(~present[..., None], 0.0)
+        inputs = [modes, *self._at_sites(batch, graph.sites), self._gaps(batch)]
+        latent = self.lift(torch.cat(inputs, dim=-1))
+        for layer in self.layers:
+            latent = layer(latent, graph.multipole, present)
+        anchor = anchor_at_leads(history, self.anchor, self.time_spec)
+        anchor = anchor.permute(2, 0, 1, 3).flatten(2)
+        return EncodedPast(latent, modes, anchor, present)
 
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """The linear forecast, corrected by P'(v_dec) and by the residual network."""
-        past = batch.past[:, -self.num_frames :]
-        present = None if batch.present is None else batch.present[past]
-        latent = narrow(encoding, FrameEncoding).latent[past]
-        return self._forecast(latent, present, batch, graphs)
-
-    def forward(
-        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
-    ) -> Output:
-        """Encode and decode; frames that only the linear forecast uses are not encoded."""
-        newest = batch.newest(self.num_frames)
-        encoding = self.encode(newest, graphs.nodes)
-        present = None if newest.present is None else newest.present[newest.past]
-        forecast = self._forecast(encoding.latent[newest.past], present, batch, graphs)
-        return Output(forecast, self.reconstruct(encoding), newest)
-
-    @torch.no_grad()
-    def point_samples(
-        self,
-        windows: Windows,
-        chosen: Int64[np.ndarray, " window"],
-        nodes: Points,
-        points: Int64[np.ndarray, " point"],
-        augmentation: Augmentation,
-    ) -> PointSamples:
-        """Training samples of the residual network: the chosen windows at some of the nodes."""
-        assert self.base is not None and self.climatology is not None  # it needs both
-        queries = nodes.take(points)
-        stencil = make_stencil(queries, nodes, self.base.covariance)
-        stencil = replace(stencil, own=torch.from_numpy(points))  # if points coincide, this one
-        stencil, near = stencil.restrict()
-        stencil = stencil.to(*self._device_dtype)
-        batch = windows.take(near).inputs(chosen)
-        if augmentation.gaps:
-            batch = hide_values(batch, augmentation.gaps, seed=int(chosen.sum()))
-        regressors = self.base.regressors(batch, stencil)
-        regressors = regressors.without_history(augmentation.without_history)
-        base = self.base.at_trained_leads(regressors, batch)
-        place = self._position(queries).to(*self._device_dtype)
-        site = self.climatology.shown(queries, augmentation.as_unseen)
-        features = self._point_features(regressors, base, batch, stencil, place, site)
-        features = PointFeatures(*(part.flatten(0, 1) for part in vars(features).values()))
-        target, mask = windows.take(points).targets(chosen)
-        mask = mask & on_leads(batch.lead)[:, :, None, None]
-        parts = (
-            self.base.interpolate_leads(base, batch),
-            self.base.residual_scale(regressors, batch),
-            target,
-            mask,
+        """anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
+        encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
+        parts = (encoded.latent, encoded.modes, encoded.anchor)
+        at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present)
+        latent, modes, anchor = at_queries.split([part.shape[-1] for part in parts], dim=-1)
+        has_history = self._has_history(encoded, graph.kriging)
+        at_leads = anchor.unflatten(-1, (-1, self.channels))  # query batch knot channel
+        state = [latent, modes, *self._at_sites(batch, graph.sites)]
+        scale = self._scale_of(has_history)
+        if self.base is not None:
+            assert graph.stencil is not None  # made with the query graph
+            now = at_leads
+            regressors = self.base.regressors(batch, graph.stencil)
+            at_leads = self.base.at_trained_leads(regressors, batch).transpose(0, 1)
+            at_leads = at_leads.clamp(self.base.lower, self.base.upper).to(now.dtype)
+            change = (at_leads - now)[:, :, 1:] / self.scale[0, 1:].clamp(min=1e-6)
+            state.append(change.flatten(2))
+        lead = batch.lead.to(latent.dtype)
+        branch = self.decoder.branch(
+            encoded.latent,
+            torch.cat(state, dim=-1),
+            graph.neighbours,
+            encoded.present,
+            has_history,
         )
-        return PointSamples(features, *(part.transpose(1, 2).flatten(0, 1) for part in parts))
-
-    def _forecast(
-        self,
-        latent: Float[Tensor, "batch past node latent"],
-        present: Bool[Tensor, "batch past node"] | None,
-        batch: Batch,
-        graphs: Graphs,
-    ) -> Float[Tensor, "batch future query channel"]:
-        """Base + scale (P'(v_dec) + a - g base), from the encoded past."""
-        queries = narrow(graphs.queries, STONetQueries)
-        inputs = DecoderInput(
-            latent=latent,
-            present=present,
-            lag=batch.on_host.lag[:, -self.num_frames :],
-            lead=batch.on_host.lead,
-            calendar=batch.future_time,
-        )
-        correction = self.project(self.decoder(inputs, queries.decoder))
-        if self.base is None or queries.stencil is None:
-            return correction
-        regressors = self.base.regressors(batch, queries.stencil)
-        at_trained_leads = self.base.at_trained_leads(regressors, batch)
-        base = self.base.interpolate_leads(at_trained_leads, batch)
-        scale = self.base.residual_scale(regressors, batch)
-        if self.residuals is not None:
-            assert queries.site is not None  # made with the query graph
-            here = queries.decoder.position, queries.site
-            residual = self.residuals(
-                self._point_features(regressors, at_trained_leads, batch, queries.stencil, *here)
-            )
-            share = between_leads(batch.lead, self.time_spec.horizon).expand(len(residual), -1, -1)
-            correction = correction + corrected(
-                base, torch.einsum("btl,bqlc->btqc", share, residual)
-            )
-        return base + scale * correction
-
-    def _point_features(
-        self,
-        regressors: Regressors,
-        at_trained_leads: Float64[Tensor, "batch query lead channel"],
-        batch: Batch,
-        stencil: Stencil,
-        place: Float[Tensor, "query m"],
-        site: Float[Tensor, "*batch query statistic"],
-    ) -> PointFeatures:
-        """The inputs of the residual network at every query."""
-        assert self.base is not None
-        white = self.base.whiten(regressors).to(batch.frames.dtype)
-        phase = 2 * torch.pi * batch.issue_time
-        time = torch.cat([phase.sin(), phase.cos()], dim=-1)[:, None]
-        time = time.expand(-1, white.shape[1], -1)
-        sun = self.base.solar_elevation(batch, stencil)
-        time = time if sun is None else torch.cat([time, sun], dim=-1)
-        base = at_trained_leads[:, :, 1:].clamp(self.base.lower, self.base.upper).to(white.dtype)
-        here = (part.expand(*regressors.kind.shape, -1) for part in (place, site))
-        return PointFeatures(white, regressors.has_history, base, time, *here)
-
-    def reconstruct(self, encoding: Encoding) -> Float[Tensor, "frame node channel"]:
-        """P'(v_enc): the inputs as reconstructed from the encoding."""
-        return self.project(narrow(encoding, FrameEncoding).latent)
+        time = harmonics(batch.future_time.to(latent.dtype))
+        correction = self.decoder(branch, lead, graph.sites.place, time)
+        forecast = between_knots(at_leads, lead) + between_knots(scale, lead) * correction
+        return forecast.permute(1, 2, 0, 3)
 
     def isolated(self, graphs: Graphs) -> int:
         """Points without a neighbour within the radius, in encoder and decoder."""
-        encoder, queries = narrow(graphs.nodes, EncoderGraph), narrow(graphs.queries, STONetQueries)
-        return encoder.multipole.isolated + queries.decoder.neighbours.isolated
+        nodes, queries = narrow(graphs.nodes, NodesGraph), narrow(graphs.queries, QueriesGraph)
+        return nodes.multipole.isolated + queries.neighbours.isolated
 
+    @torch.no_grad()
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        """Fit the linear forecast and the site climatology."""
+        """Estimate what needs no gradient: covariances, modes, the anchor and its errors."""
+        for name, value in field_covariance(train, nodes)._asdict().items():
+            getattr(self, name).fill_(value)
         if self.base is not None:
             fit_linear(self.base, train, validation, nodes)
-        if self.climatology is not None:
-            self.climatology.fit(train)
+        self.history.fit(train, len(nodes))
+        covariance = self.history.covariance
+        noise = float(self.history.usual_gaps) * float(error_variance(covariance).mean())
+        self.modes.fit(self.history.mean, covariance, noise)
+        self._fit_scale(train.draw(SCALE_WINDOWS), nodes)
 
-    @property
-    def _encoder_edges(self) -> Describe:
-        """The edge features of the encoder."""
-        return "sharp" if self.network.sharp else "nothing"
+    def _fit_scale(self, windows: Windows, nodes: Points) -> None:
+        """The mean error of the anchor by lead, with and without a past; the range of the modes."""
+        kriging = make_kriging_graph(nodes, nodes, self.covariance)
+        kriging = replace(kriging, own=torch.full_like(kriging.own, len(nodes)))  # nobody's own
+        stencil = None
+        if self.base is not None:
+            stencil = make_stencil(nodes, nodes, self.base.covariance).to(*self._device_dtype)
+        sums = torch.zeros(2, *self.scale[0, 1:].shape, dtype=torch.float64)
+        counts, histories = torch.zeros_like(sums), []
+        for chosen in in_batches(windows, SCALE_BATCH):
+            batch = windows.inputs(chosen)
+            history, known = self.history(batch, every_channel=True)
+            present = None if known is None else known.any(-1)
+            rows = history.transpose(1, 2).flatten(2)
+            histories.append(rows.flatten(0, 1) if present is None else rows[present])
+            anchors = self._anchors(history, present, batch, kriging, stencil)
+            target, mask = windows.targets(chosen)
+            with_past = mask if present is None else mask & present[:, None, :, None]
+            for kind, usable in enumerate((with_past, mask)):
+                forecast = between_knots(anchors[kind], batch.lead).permute(1, 2, 0, 3)
+                sums[kind] += ((forecast - target).abs() * usable).sum((0, 2))
+                counts[kind] += usable.sum((0, 2))
+        scale = (SCALE_MARGIN * sums / counts.clamp(min=1)).clamp(min=1e-6)
+        self.scale[:, 1:] = scale.to(self.scale)
+        self.scale[0, 0], self.scale[1, 0] = 0.0, self.scale[1, 1]  # the newest value has no error
+        self.modes.fit_range(torch.cat(histories))
+
+    def _anchors(
+        self,
+        history: Float[Tensor, "batch lag node channel"],
+        present: Bool[Tensor, "batch node"] | None,
+        batch: Batch,
+        kriging: KrigingGraph,
+        stencil: Stencil | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The anchor at the nodes with their past, and as if they had none."""
+        if self.base is not None and stencil is not None:
+            regressors = self.base.regressors(batch, stencil)
+            hidden = torch.ones_like(regressors.kind, dtype=torch.bool)
+            pair = regressors, regressors.without_history(hidden)
+            own, foreign = (
+                self.base.at_trained_leads(r, batch).transpose(0, 1).to(history) for r in pair
+            )
+            return own, foreign
+        at_leads = anchor_at_leads(history, self.anchor, self.time_spec).permute(2, 0, 1, 3)
+        there = None if present is None else present.T
+        foreign = kriging.at_queries(at_leads.flatten(2), there)
+        return at_leads, foreign.view(at_leads.shape)
+
+    def _at_sites(self, batch: Batch, sites: Sites) -> list[Float[Tensor, "point batch _"]]:
+        """a(x, t0) and the sun, at every point and window."""
+        time = local_time(batch, sites, self.time_spec)
+        place = sites.place[:, None].expand(-1, time.shape[1], -1)
+        parametric = self.parametric(torch.cat([place, time], dim=-1))
+        sun = sun_at_leads(batch, sites, self.time_spec)
+        return [parametric] if sun is None else [parametric, sun]
+
+    def _gaps(self, batch: Batch) -> Float[Tensor, "node batch gap"]:
+        """The age of the newest value and the share of missing values, by channel."""
+        shape = (batch.frames.shape[1], len(batch.past), 2 * self.channels)
+        if batch.observed is None:
+            return self.lift.weight.new_zeros(shape)
+        observed = batch.observed[batch.past].to(self.lift.weight.dtype)
+        step = torch.arange(observed.shape[1], 0, -1, device=observed.device)
+        newest = torch.where(observed > 0, step[:, None, None].to(observed), torch.inf).amin(1)
+        age = (newest.clamp(max=observed.shape[1] + 1) - 1) / observed.shape[1]
+        share = 1 - observed.mean(1)
+        return torch.cat([age, share], dim=-1).transpose(0, 1)
+
+    def _has_history(
+        self, encoded: EncodedPast, kriging: KrigingGraph
+    ) -> Bool[Tensor, "query batch_or_1"] | None:
+        """Which queries are nodes with a past; None if all are."""
+        if encoded.present is not None:
+            return kriging.has_history(encoded.present)
+        own = kriging.own < encoded.latent.shape[0]
+        return None if bool(own.all()) else own[:, None]
+
+    def _scale_of(
+        self, has_history: Bool[Tensor, "query batch_or_1"] | None
+    ) -> Float[Tensor, "query_or_1 batch_or_1 knot channel"]:
+        """s of every query, at the leads 0, 1, ..., horizon."""
+        if has_history is None:
+            return self.scale[0][None, None]
+        return torch.where(has_history[..., None, None], self.scale[0], self.scale[1])
+
+    def _queries_graph(
+        self, neighbours: Neighbours, kriging: KrigingGraph, queries: Points, stencil: Stencil | None
+    ) -> QueriesGraph:
+        """The parts on the device of the model."""
+        here = self._device_dtype
+        stencil = None if stencil is None else stencil.to(*here)
+        return QueriesGraph(
+            neighbours.to(*here), kriging.to(*here), self._sites(queries), stencil
+        )
+
+    def _sites(self, points: Points) -> Sites:
+        return make_sites(points, self.axes).to(*self._device_dtype)
 
     @property
     def _device_dtype(self) -> tuple[torch.device, torch.dtype]:
         return self.lift.weight.device, self.lift.weight.dtype
-
-    def _decoder_graph(self, queries: Points, nodes: Points) -> DecoderGraph:
-        """The nodes within the decoder's radius of each query."""
-        neighbours = within_radius(queries, nodes, self.radii.decoder, self.describe)
-        own = torch.from_numpy(own_nodes(queries, nodes))
-        return DecoderGraph(self._position(queries), neighbours, own)
-
-    def _site(self, points: Points) -> Float[Tensor, "point statistic"] | None:
-        """The climatology of each point, an input of the residual network."""
-        if self.climatology is None:
-            return None
-        return self.climatology.at(points).to(*self._device_dtype)
-
-    def _position(self, points: Points) -> Float[Tensor, "point m"]:
-        """Coordinates of order one: unit vectors on a sphere; on a plane relative to `_box`."""
-        return torch.from_numpy((points.embedded - self.centre) / self.span).float()
-
-
-def _box(nodes: Points) -> tuple[np.ndarray, float]:
-    """Centre and half the longest side of the box around the nodes; (0, 1) on a sphere."""
-    if nodes.kind == "sphere":
-        return np.zeros(3), 1.0
-    low, high = nodes.embedded.min(0), nodes.embedded.max(0)
-    return (low + high) / 2, max(float((high - low).max()) / 2, 1e-12)

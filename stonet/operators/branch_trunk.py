@@ -1,0 +1,160 @@
+r"""Branch x trunk: from the encoded past around a query to its value at any lead.
+
+    b    = theta + sum_k B_k mean_{j in N(x)} h_k(x, x_j) v_j + D s          branch
+    h    = b + gelu(b);   h <- h + gelu(E h)
+    tau  = Q hat(lead) + m1([x, hat(lead)]) + m2([hat(lead), e_t])           trunk
+    u    = <h, tau> / sqrt(R) + c hat(lead)                                  projection
+
+s is the state of the query itself: its encoded past and its inputs. A query without a past has the
+state that its neighbours suggest, and a matrix D of its own. hat are hat functions between the
+trained leads, so that any lead can be asked; they are zero at lead 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import dropout, gelu
+
+from stonet.graph.neighbours import Neighbours
+from stonet.operators.kernel_sum import KernelSum
+
+BRANCH_GAIN = 0.5  # size of the neighbours' part of the branch at the start
+TRUNK_HIDDEN = 64  # hidden units of m1 and m2
+TRUNK_GAIN = 0.1  # of their last layers, relative to PyTorch's initialisation
+
+
+def hat_functions(
+    lead: Float[Tensor, "rows future"], horizon: int
+) -> Float[Tensor, "rows future horizon"]:
+    """Weights of the trained leads 1, ..., horizon: linear between them, 0 at lead 0."""
+    knots = torch.arange(1, horizon + 1, device=lead.device, dtype=lead.dtype)
+    return (1 - (lead.clamp(0, horizon)[..., None] - knots).abs()).clamp(min=0)
+
+
+class BranchTrunk(nn.Module):
+    """The decoder: at any query and lead.
+
+    Args:
+        edge: features of an edge.
+        latent: width of v.
+        state: width of s.
+        place: coordinates of a point.
+        time: features of a target time.
+        horizon: number of trained leads.
+        channels: of the field.
+        rank: R, width of branch and trunk.
+        kernels: products in the kernel.
+        hidden: hidden units of the kernel.
+        drop: share of branch outputs that is dropped in training.
+    """
+
+    def __init__(
+        self,
+        *,
+        edge: int,
+        latent: int,
+        state: int,
+        place: int,
+        time: int,
+        horizon: int,
+        channels: int,
+        rank: int,
+        kernels: int,
+        hidden: int,
+        drop: float,
+    ) -> None:
+        super().__init__()
+        self.horizon, self.channels, self.rank, self.drop = horizon, channels, rank, drop
+        self.around = KernelSum(edge, latent, rank, kernels, hidden, BRANCH_GAIN)  # B
+        self.own = nn.Linear(state, rank)  # D, theta
+        self.without_history = nn.Linear(state, rank)
+        self.mix = nn.Linear(rank, rank)  # E
+        width = rank * channels
+        self.trunk_lead = nn.Linear(horizon, width, bias=False)  # Q
+        self.trunk_place = _trunk(place + horizon, width)  # m1
+        self.trunk_time = _trunk(horizon + time, width) if time else None  # m2
+        self.bias = nn.Parameter(torch.zeros(horizon, channels))  # c
+        nn.init.zeros_(self.trunk_lead.weight)
+
+    def branch(
+        self,
+        encoded: Float[Tensor, "node batch latent"],
+        state: Float[Tensor, "query batch state"],
+        neighbours: Neighbours,
+        present: Bool[Tensor, "node batch"] | None,
+        has_history: Bool[Tensor, "query batch"] | None,
+    ) -> Float[Tensor, "query batch rank"]:
+        """h at every query.
+
+        Args:
+            encoded: v at the nodes.
+            state: s at the queries.
+            neighbours: the nodes around each query.
+            present: which nodes have a history; None: all.
+            has_history: which queries have one; None: all.
+        """
+        own = self.own(state)
+        if has_history is not None:
+            own = torch.where(has_history[..., None], own, self.without_history(state))
+        b = own + self.around(encoded, neighbours, present)
+        b = dropout(b, self.drop, self.training)
+        h = b + gelu(b)
+        return h + gelu(self.mix(h))
+
+    def forward(
+        self,
+        branch: Float[Tensor, "query batch rank"],
+        lead: Float[Tensor, "rows future"],
+        place: Float[Tensor, "query place"],
+        time: Float[Tensor, "batch future feature"],
+    ) -> Float[Tensor, "query batch future channel"]:
+        """u at every query and lead, in units of the anchor's error.
+
+        Args:
+            branch: h.
+            lead: in steps; one row for all windows or one each.
+            place: coordinates of the queries.
+            time: features of the target times.
+        """
+        hat = hat_functions(lead, self.horizon)  # rows future horizon
+        by_place = self._by_place(branch, hat, place)
+        if self.trunk_time is not None:
+            both = torch.cat([hat.expand(len(time), -1, -1), time], dim=-1)
+            tau = self.trunk_time(both).unflatten(-1, (self.channels, self.rank))
+            by_place = by_place + torch.einsum("nbr,btcr->nbtc", branch, tau)
+        return by_place / math.sqrt(self.rank) + hat @ self.bias
+
+    def _by_place(
+        self,
+        branch: Float[Tensor, "query batch rank"],
+        hat: Float[Tensor, "rows future horizon"],
+        place: Float[Tensor, "query place"],
+    ) -> Float[Tensor, "query batch future channel"]:
+        """<h, Q hat + m1([x, hat])>; the trunk is shared by all windows with the same leads."""
+        inner, outer = self.trunk_place[0], self.trunk_place[2]
+        split = place.shape[-1]
+        at_place = place @ inner.weight[:, :split].T + inner.bias
+        at_lead = hat @ inner.weight[:, split:].T
+        results = []
+        for row in range(len(hat)):  # one, unless times are irregular
+            tau = outer(gelu(at_place[:, None] + at_lead[row])) + self.trunk_lead(hat[row])
+            some = branch if len(hat) == 1 else branch[:, row : row + 1]
+            flat = tau.unflatten(-1, (self.channels, self.rank)).flatten(1, 2)
+            results.append(torch.bmm(some, flat.transpose(1, 2)))
+        result = torch.cat(results, dim=1)
+        return result.unflatten(-1, (hat.shape[1], self.channels))
+
+
+def _trunk(inputs: int, width: int) -> nn.Sequential:
+    """A network with one hidden layer that starts small."""
+    network = nn.Sequential(
+        nn.Linear(inputs, TRUNK_HIDDEN), nn.GELU(), nn.Linear(TRUNK_HIDDEN, width)
+    )
+    with torch.no_grad():
+        network[2].weight.mul_(TRUNK_GAIN)
+        network[2].bias.zero_()
+    return network
