@@ -106,7 +106,7 @@ def make_case(build: Builder, field: Field, settings: Sequence[str] = ()) -> Cas
     time_spec = replace(time_spec, yearly=False, sunny=field.calendar)
     config = resolve_graph(config, field.points)
     scaler = Scaler.fit(parts["train"], np.arange(len(field.points)))
-    window_time = config.network.window_time
+    window_time = False
     train, validation = (
         cut(parts[part], scaler, time_spec, window_time=window_time)
         for part in ("train", "validation")

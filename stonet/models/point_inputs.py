@@ -51,7 +51,7 @@ class PlaceAxes(nn.Module):
 
     def forward(self, points: Points) -> Float[Tensor, "point axis"]:
         """Coordinates of order one."""
-        along = (torch.from_numpy(points.embedded).to(self.axes) - self.centre) @ self.axes.T
+        along = (torch.tensor(points.embedded).to(self.axes) - self.centre) @ self.axes.T
         return along.clamp(self.low, self.high)
 
 
@@ -73,7 +73,7 @@ def make_sites(points: Points, axes: PlaceAxes) -> Sites:
     """Place, longitude and direction of points."""
     if points.kind != "sphere":
         return Sites(axes(points), None, None)
-    direction = torch.from_numpy(points.embedded)
+    direction = torch.tensor(points.embedded)
     longitude = torch.atan2(direction[:, 1], direction[:, 0]) / (2 * math.pi)
     return Sites(axes(points), longitude, direction)
 

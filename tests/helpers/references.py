@@ -17,10 +17,13 @@ from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.branch import DecoderGraph, RevisedBranch
+from stonet.operators.branch_trunk import BranchTrunk
 from stonet.operators.decoder import DecoderInput, OperatorDecoder, Trunk
 from stonet.operators.decoder_variants import FixedBranch, LiteralDecoder
 from stonet.operators.encoder import KernelOperator, MultipoleEncoder, TimeEmbedding
 from stonet.operators.graph_kernel import GraphKernel
+from stonet.operators.kernel_sum import KernelSum
+from stonet.operators.multipole_passes import KernelPass, MultipoleLayer
 
 Ball = list[tuple[int, Tensor]]  # of one target: (source, features of the edge)
 
@@ -51,6 +54,106 @@ def mlp(network: nn.Module, x: Tensor) -> Tensor:
     """W2 gelu(W1 x + b1) + b2."""
     first, _, last = network
     return last.weight @ gelu(first.weight @ x + first.bias) + last.bias
+
+
+def kernel_sum(
+    kernel: KernelSum, values: Tensor, neighbours: Neighbours, present: Tensor | None = None
+) -> Tensor:
+    """sum_k A_k mean_j h_k(x, x_j) v_j, edge by edge and window by window."""
+    num_kernels, width = kernel.weights[2].weight.shape[0], values.shape[2]
+    maps = [kernel.map.weight[:, k * width : (k + 1) * width] for k in range(num_kernels)]
+    rows = []
+    for ball in balls(neighbours):
+        windows = []
+        for b in range(values.shape[1]):
+            there = [(j, e) for j, e in ball if present is None or bool(present[j, b])]
+            result = values.new_zeros(kernel.map.weight.shape[0])
+            for source, edge in there:
+                h = mlp(kernel.weights, edge)
+                for k in range(num_kernels):
+                    result = result + h[k] * (maps[k] @ values[source, b]) / len(there)
+            windows.append(result)
+        rows.append(torch.stack(windows))
+    return torch.stack(rows)
+
+
+def kernel_pass(
+    step: KernelPass,
+    values: Tensor,
+    sources: Tensor,
+    neighbours: Neighbours,
+    present: Tensor | None,
+) -> Tensor:
+    """v + y + gelu(y), y = W v + b + kernel sum."""
+    y = values @ step.own.weight.T + step.own.bias
+    y = y + kernel_sum(step.kernel, sources, neighbours, present)
+    return values + y + gelu(y)
+
+
+def multipole_layer(
+    layer: MultipoleLayer, values: Tensor, graph: MultipoleGraph, present: Tensor | None
+) -> Tensor:
+    """Within each level, up from fine to coarse, down from coarse to fine."""
+    members, last = graph.members, len(graph.members) - 1
+    level = [values[m] for m in members]
+    there = [None if present is None else present[m] for m in members]
+    level = [
+        kernel_pass(layer.within[i], level[i], level[i], graph.within[i], there[i])
+        for i in range(last + 1)
+    ]
+    for i in range(last):
+        level[i + 1] = kernel_pass(layer.up[i], level[i + 1], level[i], graph.up[i], there[i])
+    for i in reversed(range(last)):
+        level[i] = kernel_pass(layer.down[i], level[i], level[i + 1], graph.down[i], there[i + 1])
+    result = torch.zeros_like(values)
+    for m, v in zip(members, level, strict=True):
+        result = result.index_copy(0, m, v)
+    return result
+
+
+def branch_trunk(
+    decoder: BranchTrunk,
+    encoded: Tensor,
+    state: Tensor,
+    neighbours: Neighbours,
+    present: Tensor | None,
+    has_history: Tensor | None,
+    lead: Tensor,
+    place: Tensor,
+    time: Tensor,
+) -> Tensor:
+    """<b, tau> / sqrt(R) + c hat(lead), query by query, window by window, lead by lead."""
+    around = kernel_sum(decoder.around, encoded, neighbours, present)
+    rank, channels, horizon = decoder.rank, decoder.channels, decoder.horizon
+    queries = []
+    for q in range(len(state)):
+        windows = []
+        for w in range(state.shape[1]):
+            own = decoder.own if has_history is None or has_history[q, w] else None
+            own = own or decoder.without_history
+            b = own.weight @ state[q, w] + own.bias + around[q, w]
+            h = b + gelu(b)
+            h = h + gelu(decoder.mix.weight @ h + decoder.mix.bias)
+            leads = []
+            for f in range(lead.shape[1]):
+                asked = min(max(float(lead[min(w, len(lead) - 1), f]), 0.0), horizon)
+                hat = torch.tensor(
+                    [max(0.0, 1 - abs(asked - k)) for k in range(1, horizon + 1)],
+                    dtype=torch.float64,
+                )
+                tau = decoder.trunk_lead.weight @ hat
+                tau = tau + mlp(decoder.trunk_place, torch.cat([place[q], hat]))
+                if decoder.trunk_time is not None:
+                    tau = tau + mlp(decoder.trunk_time, torch.cat([hat, time[w, f]]))
+                values = [
+                    h @ tau[c * rank : (c + 1) * rank] / math.sqrt(rank)
+                    + hat @ decoder.bias[:, c]
+                    for c in range(channels)
+                ]
+                leads.append(torch.stack(values))
+            windows.append(torch.stack(leads))
+        queries.append(torch.stack(windows))
+    return torch.stack(queries)
 
 
 def time_embedding(embedding: TimeEmbedding, time: Tensor) -> Tensor:
