@@ -89,7 +89,8 @@ class KrigingGraph:
         code = query[lacking] * 2 * bit[-1] + (usable[lacking] * bit).sum(-1)
         codes, row = torch.unique(code, return_inverse=True)
         example = lacking.new_empty(len(codes)).scatter_(0, row, lacking)
-        solved = kriging_weights(self.offset[query[example]], usable[example], self.covariance)
+        offset, some = self.offset[query[example]], usable[None, example]
+        solved = kriging_weights(offset, some, self.covariance)[0]
         return weight.index_copy(0, lacking, solved[row])
 
 
@@ -112,6 +113,6 @@ def make_kriging_graph(
     if index is None:
         index = torch.from_numpy(nearest_nodes(queries, nodes, CANDIDATES)[1])
     offset, usable = neighbour_offsets(queries, nodes, covariance.spacing, index.numpy())
-    weight = kriging_weights(offset, usable, covariance)
+    weight = kriging_weights(offset, usable[None], covariance)[0]
     own = torch.from_numpy(own_nodes(queries, nodes)) if own is None else own
     return KrigingGraph(index, offset, usable, weight, own, covariance)

@@ -50,8 +50,8 @@ def anchor_at_leads(
 
 
 def between_knots(
-    at_leads: Float[Tensor, "*query knot channel"], lead: Float[Tensor, "rows future"]
-) -> Float[Tensor, "*query future channel"]:
+    at_leads: Float[Tensor, "query batch_or_1 knot channel"], lead: Float[Tensor, "rows future"]
+) -> Float[Tensor, "query batch future channel"]:
     """Values at any lead from those at the leads 0, 1, ..., horizon: linear, constant beyond.
 
     Args:
@@ -60,7 +60,7 @@ def between_knots(
     """
     knots = at_leads.shape[-2]
     if knots == 1:
-        return at_leads.expand(*at_leads.shape[:-2], lead.shape[1], -1)
+        return at_leads.expand(-1, -1, lead.shape[1], -1)
     knot = torch.arange(knots, device=lead.device, dtype=lead.dtype)
     share = (1 - (lead.clamp(0, knots - 1)[..., None] - knot).abs()).clamp(min=0)
     share = share.to(at_leads.dtype)
