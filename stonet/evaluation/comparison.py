@@ -121,7 +121,7 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
             line[f"{metric}_std"] = float(np.std(values)) if len(values) > 1 else None
         line["parameters"] = costs[0].parameters
         line["steps"] = costs[0].steps
-        for name in ("seconds", "seconds_per_epoch", "peak_mb"):
+        for name in ("seconds", "cpu_seconds", "seconds_per_epoch", "peak_mb"):
             measured = [value for cost in costs if (value := getattr(cost, name)) is not None]
             line[name] = float(np.mean(measured)) if measured else None
         lines.append(line)

@@ -107,6 +107,9 @@ class Forecaster(nn.Module, ABC):
 
     inductive: bool = True  # can forecast at points that were not in training
     lr: float = 1e-2  # default learning rate
+    decay: float = 0.0  # default weight decay
+    muon: bool = False  # whether Muon updates its matrices, and AdamW the other weights
+    adam_only: tuple[str, ...] = ()  # beginnings of names of weights that Muon leaves to AdamW
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
     consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
     tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist

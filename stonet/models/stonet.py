@@ -122,9 +122,7 @@ class STONetwork(Forecaster):
             self.climatology = SiteClimatology(time_spec, channels, nodes)
             size = (self.base.white_width, features, network.residual_width, time_spec, channels)
             here = (self._position(nodes), self.climatology.statistics)
-            self.residuals = ResidualEnsemble(
-                [ResidualMLP(*size, *here) for _ in range(network.residual_members or 1)]
-            )
+            self.residuals = ResidualEnsemble([ResidualMLP(*size, *here)])
         self.num_frames = min(network.frames or time_spec.past, time_spec.past)
         sizes = Sizes(
             dimension, time_spec.features, edge, self.num_frames, time_spec.horizon, len(nodes)
