@@ -161,10 +161,7 @@ class TrainConfig(Section):
 
     epochs: int = setting(20, "epochs", ge=0)
     minutes: float | None = setting(
-        None,
-        "CPU minutes of training, all threads together, instead of epochs; on a GPU wall time",
-        gt=0,
-        allow_inf_nan=False,
+        None, "CPU minutes instead of epochs; on a GPU wall time", gt=0, allow_inf_nan=False
     )
     steps: int | None = setting(
         None, "steps of an epoch; none: one pass over the training windows", ge=1
@@ -173,26 +170,18 @@ class TrainConfig(Section):
     consecutive: int | None = setting(
         None, "consecutive windows in a batch, which share frames; none: the model's own", ge=1
     )
-    optimiser: Literal["auto", "adam", "muon"] = setting(
-        "auto", "Adam, or Muon for matrices and Adam for the rest; auto: the model's own"
-    )
+    optimiser: Literal["auto", "adam", "muon"] = setting("auto", "auto: the model's own")
     lr: float | None = setting(None, "learning rate; none: the model's own", gt=0)
     decay: float | None = setting(None, "weight decay; none: the model's own", ge=0)
     schedule: Literal["cosine", "step", "constant"] = setting(
         "cosine", "learning-rate schedule; step halves the rate after each fifth of the training"
     )
-    warmup: int = setting(
-        20, "steps of linear warm-up; it ends with a tenth of the training at the latest", ge=0
-    )
+    warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
     alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
-    patience: int = setting(
-        10, "epochs without improvement before training stops; not with minutes", ge=1
-    )
+    patience: int = setting(10, "epochs without improvement before training stops", ge=1)
     validation_windows: int = setting(
-        256,
-        "largest number of windows, drawn from the validation part; fewer if there are many points",
-        ge=1,
+        256, "largest number of validation windows; fewer if there are many points", ge=1
     )
     save_every: int = setting(100, "steps between saved states", ge=1)
     tile: int | None = setting(
@@ -209,10 +198,7 @@ class AugmentationConfig(Section):
     """Random changes of the training inputs."""
 
     hidden_sensors: float | None = setting(
-        None,
-        "share of sensors hidden in a step; none: the model's own",
-        ge=0,
-        lt=1,
+        None, "share of sensors hidden in a step; none: the model's own", ge=0, lt=1
     )
 
 
