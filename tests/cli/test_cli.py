@@ -87,7 +87,8 @@ def test_fit_is_reproducible_and_prints_json(fitted: Path, stonet: Shell) -> Non
 
 
 def test_minutes_limit_a_training(fitted: Path, stonet: Shell) -> None:
-    words = ("fit", fitted / "data.nc", "-o", "run", "--model", "gcgru", "--minutes", "0.02")
+    model = ("--preset", "tiny", "--model", "gcgru")
+    words = ("fit", fitted / "data.nc", "-o", "run", *model, "--minutes", "0.02")
     content = json.loads(stonet(*words, "--json").out)
     assert content["config"]["train"]["minutes"] == 0.02 and content["steps"] > 0
     assert "--resume" in stonet.refused(*words)
