@@ -179,6 +179,9 @@ class TrainConfig(Section):
     warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
     alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
+    race: float = setting(
+        0.25, "share of the training in which the model's candidate settings compete", ge=0, lt=1
+    )
     patience: int = setting(10, "epochs without improvement before training stops", ge=1)
     validation_windows: int = setting(
         256, "largest number of validation windows; fewer if there are many points", ge=1

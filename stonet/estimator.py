@@ -98,10 +98,14 @@ class STONet:
         Raises:
             UsageError: a parameter is invalid.
         """
-        config = load_config(self.preset, settings=self.settings).model_dump()
-        lengths = {"horizon": self.horizon, "past": self.past}
-        config["data"] |= {key: value for key, value in lengths.items() if value is not None}
-        config["train"] |= {} if self.seed is None else {"seed": self.seed}
+        config = load_config(self.preset, settings=self.settings).model_dump(exclude_unset=True)
+        own: dict[str, dict[str, Any]] = {
+            "data": {"horizon": self.horizon, "past": self.past},
+            "train": {"seed": self.seed},
+        }
+        for section, values in own.items():
+            given = {key: value for key, value in values.items() if value is not None}
+            config[section] = config.get(section, {}) | given
         return make_config(config)
 
     @property

@@ -134,8 +134,8 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
 
 def _with_model(config: Config, model: str, seed: int) -> Config:
     """The configuration of another model and seed."""
-    values = config.model_dump()
-    values["model"], values["train"]["seed"] = model, seed
+    values = config.model_dump(exclude_unset=True)  # what is not set may be chosen by a race
+    values["model"], values["train"] = model, values.get("train", {}) | {"seed": seed}
     return make_config(values)
 
 

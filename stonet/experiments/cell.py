@@ -44,8 +44,8 @@ class Cell:
     @property
     def config(self) -> Config:
         """The configuration: preset and settings, with the model and the seed."""
-        values = load_config(self.preset, None, self.settings).model_dump()
-        values["model"], values["train"]["seed"] = self.model, self.seed
+        values = load_config(self.preset, None, self.settings).model_dump(exclude_unset=True)
+        values["model"], values["train"] = self.model, values.get("train", {}) | {"seed": self.seed}
         return make_config(values)
 
     @property

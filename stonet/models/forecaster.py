@@ -14,9 +14,9 @@ their contents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -185,6 +185,26 @@ class Forecaster(nn.Module, ABC):
     def isolated(self, graphs: Graphs) -> int:
         """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
+
+    def candidates(self, config: Config) -> Sequence[Mapping[str, Any]]:
+        """Settings among which a race chooses; see `stonet.training.race`.
+
+        Args:
+            config: the configuration that they change.
+
+        Returns:
+            dictionaries {"section.key": value} of the sections network, augmentation and train; the
+            first is used where there is no race. None by default.
+        """
+        return ()
+
+    def adopt_closed_form(self, other: Forecaster) -> bool:
+        """Copy what `fit_closed_form` has fitted in another model, if it would be the same here.
+
+        Returns:
+            Whether it was copied; never by default.
+        """
+        return False
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Fit everything that needs no gradient, before training starts; nothing by default."""

@@ -12,9 +12,10 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.system.resources import peak_mb, reset_peak
+from stonet.training.race import trainer_after_race
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Progress, Trainer
+from stonet.training.trainer import Progress
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class TrainingCost:
     model: str
     seed: int
     parameters: int
-    steps: int
-    seconds: float  # wall time, closed forms and validation included
+    steps: int  # after the race
+    seconds: float  # wall time, race, closed forms and validation included
     cpu_seconds: float  # of the process, likewise
     seconds_per_epoch: float | None  # of a whole pass; None: no step was taken
     peak_mb: float  # of the whole process
@@ -102,9 +103,9 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     """
     task = Task.of(dataset, budget.limit(config))
     reset_peak()
-    trained = TrainedModel.untrained(task)
-    trainer, stopwatch = Trainer(trained, task), Stopwatch()
-    state = trainer.fit(on_progress=stopwatch)
+    stopwatch = Stopwatch()
+    trainer = trainer_after_race(task)
+    trained, state = trainer.trained, trainer.fit(on_progress=stopwatch)
     parameters = sum(p.numel() for p in trained.model.parameters())
     seconds_per_pass = stopwatch.per_step * trainer.loader.steps_per_pass
     cost = TrainingCost(
@@ -122,7 +123,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
         per_epoch=budget.steps,
         minutes=budget.minutes,
     )
-    return TrainingResult(trained, task, cost)
+    return TrainingResult(trained, trainer.task, cost)
 
 
 class Stopwatch:

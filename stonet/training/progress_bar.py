@@ -65,7 +65,7 @@ def training_bar(
             show(event.step, max(event.steps, 1), note, "steps")
 
     try:
-        with reporting_to(lambda done, total, _: show(done, total, "closed forms", "")):
+        with reporting_to(lambda done, total, what: show(done, total, what or "closed forms", "")):
             yield on_event
     finally:
         if progress.live.is_started:

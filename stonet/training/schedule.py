@@ -44,10 +44,10 @@ class Schedule:
     seconds: float | None = None
 
     @staticmethod
-    def of(config: TrainConfig, per_epoch: int) -> Schedule:
-        """The schedule that the settings ask for."""
+    def of(config: TrainConfig, per_epoch: int, taken: int = 0) -> Schedule:
+        """The schedule that the settings ask for, without the steps `taken` by a race before."""
         if config.minutes is None:
-            return Schedule(config.epochs * per_epoch, per_epoch)
+            return Schedule(max(config.epochs * per_epoch - taken, 0), per_epoch)
         return Schedule(None, per_epoch, 60 * config.minutes)
 
     def progress(self, state: State) -> float:

@@ -31,6 +31,7 @@ class State:
     bad: int = 0  # consecutive skipped steps
     skipped: int = 0  # all skipped steps
     isolated: int = 0  # points without a neighbour within the radius
+    race: dict[str, Any] | None = None  # `Race.to_json`
     # Seconds of the clock in `schedule.py`; 0 in a training of epochs, which repeats bit by bit.
     spent: float = 0.0  # on the whole training
     begun: float = 0.0  # spent before the first step

@@ -11,19 +11,19 @@ updates are skipped on the device, and losses are read some steps later.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stonet.data.windows import Windows, in_batches
-from stonet.errors import DataError, StonetError, UsageError
-from stonet.models.forecaster import masked_mae
+from stonet.data.windows import any_target, in_batches
+from stonet.errors import DataError, DivergedError, UsageError
+from stonet.models.forecaster import Forecaster, masked_mae
 from stonet.system import distributed, threads
 from stonet.system.devices import autocast, backend_for, check_precision, pick_device
 from stonet.system.interrupts import sigterm_interrupts, uninterrupted
@@ -42,6 +42,9 @@ from stonet.training.state import (
 )
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
+
+if TYPE_CHECKING:
+    from stonet.training.race import Race
 
 GPU_LOSS_DELAY = 20  # steps whose losses are read from a GPU together
 MAX_BAD_STEPS = 3  # consecutive non-finite losses before training is given up
@@ -72,6 +75,8 @@ class Trainer:
     Args:
         trained: the model, which is trained in place.
         task: what it is trained for.
+        race: that came before, from which the training takes initial weights; its cost is part of
+            the budget.
 
     Raises:
         DataError: if no value was observed in the validation part.
@@ -83,33 +88,36 @@ class Trainer:
         >>> state.best
     """
 
-    def __init__(self, trained: TrainedModel, task: Task) -> None:
+    def __init__(self, trained: TrainedModel, task: Task, race: Race | None = None) -> None:
         self.trained, self.model, self.nodes = trained, trained.model, task.nodes
-        self.config, self.state = trained.config.train, State()
+        self.task, self.config, self.race = task, trained.config.train, race
+        self.state = State(race=None if race is None else race.to_json())
         self.device = pick_device(self.config.device)
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
-        self.validation = task.windows("validation", task.stride).draw(
-            self.config.validation_windows
-        )
+        self.validation = task.validation_windows
         max_windows = max(MIN_VALIDATION_WINDOWS, MAX_VALIDATION_POINTS // len(self.nodes))
         fewer = self.validation.draw(max_windows)
-        self.epoch_validation = fewer if self._any_observed(fewer) else self.validation
+        observed = any_target(fewer, self.config.batch)
+        self.epoch_validation = fewer if observed else self.validation
         self._check_windows()
         self.tiles = Tiles(self.model, self.nodes, self.config.tile)
         self.loader = BatchLoader(self.windows, self.tiles, trained.config, self.device)
         self.steps_per_epoch = self.loader.steps_per_epoch
-        self.schedule = Schedule.of(self.config, self.steps_per_epoch)
+        taken = 0 if race is None else race.steps
+        self.schedule = Schedule.of(self.config, self.steps_per_epoch, taken)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.lr = self.config.lr or self.model.lr
         self.optimisers = optimisers(self.model, self.config)
         self.network: nn.Module = self.model  # wrapped in DDP where there are several processes
-        self.best = self._weights()
+        self.best = self.initial = self._weights()
+        self.donors: Sequence[Forecaster] = ()  # which may have the same closed forms
         self.consistent = False  # whether weights, optimiser and state are of the same step
         self.loss_delay = 1 if self.device.type == "cpu" else GPU_LOSS_DELAY
         self.unread: list[tuple[int, Tensor, Tensor]] = []  # (step, loss, whether it is bad)
         self.loss = math.nan  # the last one that was read
-        self.clock, self.before = clock(self.device), 0.0  # seconds spent before this process
+        self.clock = clock(self.device)
+        self.before = 0.0 if race is None else race.spent  # seconds spent before `started`
         self.started = self.clock()
 
     def fit(
@@ -130,7 +138,7 @@ class Trainer:
             the final state, with the history of losses.
 
         Raises:
-            StonetError: if training diverges.
+            DivergedError: if training diverges.
         """
         callback = on_progress if distributed.is_first() else lambda progress: None
         interrupts = sigterm_interrupts(distributed.is_first())
@@ -167,7 +175,9 @@ class Trainer:
 
     def _initialise(self) -> None:
         """Closed forms, by the first process; then all have the same weights."""
-        if distributed.rank() == 0:
+        if self.race is not None and self.race.weights is not None:
+            self.model.load_state_dict(self.race.weights)
+        elif distributed.is_first() and not any(map(self.model.adopt_closed_form, self.donors)):
             self.model.fit_closed_form(self.windows, self.validation, self.nodes)
         if distributed.size() > 1:
             for value in (*self.model.buffers(), *self.model.parameters()):
@@ -175,7 +185,7 @@ class Trainer:
                 dist.broadcast(shared, 0)
                 with torch.no_grad():
                     value.copy_(shared)
-        self.best = self._weights()
+        self.best = self.initial = self._weights()
 
     def step_batches(self) -> AbstractContextManager[Callable[[int], StepBatch]]:
         """The batch of each step. For a GPU the next one is made while a step runs.
@@ -285,7 +295,7 @@ class Trainer:
             state.bad += 1
             state.skipped += 1
             if state.bad >= MAX_BAD_STEPS:
-                raise StonetError(
+                raise DivergedError(
                     f"The loss was not finite in {MAX_BAD_STEPS} steps in a row, the last one step "
                     f"{step}: training diverged, or the data hold extreme values. Lower "
                     "train.lr or train.clip, or set such values to NaN."
@@ -297,7 +307,7 @@ class Trainer:
         state = self.state
         error = self._validate()
         if not math.isfinite(error):
-            raise StonetError(
+            raise DivergedError(
                 f"The validation error at step {state.step} is {error}: training diverged, or the "
                 "data hold extreme values. Lower train.lr, or set such values to NaN."
             )
@@ -347,16 +357,11 @@ class Trainer:
                 f"{distributed.size()} processes cannot share batches of {shared} windows. "
                 "Start fewer, raise train.batch or give more data."
             )
-        if not self._any_observed(self.epoch_validation):
+        if not any_target(self.epoch_validation, self.config.batch):
             raise DataError(
                 "No value was observed in the validation part, which decides when to stop. "
                 "Choose other shares with data.split, or give data with fewer gaps."
             )
-
-    def _any_observed(self, windows: Windows) -> bool:
-        """Whether any target of the windows was observed."""
-        batches = in_batches(windows, self.config.batch)
-        return any(windows.targets(chosen)[1].any() for chosen in batches)
 
     @contextmanager
     def _inconsistent(self) -> Iterator[None]:
