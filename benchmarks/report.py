@@ -42,7 +42,7 @@ NOTES = (
     "- Two threads: the windows of a step are divided between them. PyTorch's own threads "
     "(`torchs_time_ratio`) divide one operation after another; gathering rows and products of many "
     "small matrices gain little from that. `gemm_time_ratio` is the gain of two threads for a "
-    "single large product. Linear base, pretraining and forecasts use PyTorch's threads.",
+    "single large product. Closed forms and forecasts use PyTorch's threads.",
     "- The paper's own formula on the weather task: its matrix products alone would take "
     "`minutes_at_gemm_rate` at this machine's rate for a single large product, more than the goal. "
     "They make up 65 % of a step; GELU 11 %, gathering and adding rows 9 % (torch.profiler on one "
@@ -119,8 +119,8 @@ GOALS = (
     Goal("decoder, d=64: share of the machine's GEMM rate", f"{DECODER} peer=pairs",
          "gemm_share", least=0.35),
     Goal("decoder: float64 error against the formula", "peer=pairs", "max_error", most=1e-12),
-    Goal("training: minutes for an epoch of the weather task (default preset, without linear base "
-         "and pretraining)", EPOCH, "minutes", most=10.7),
+    Goal("training: minutes for an epoch of the weather task (default preset, without "
+         "closed forms)", EPOCH, "minutes", most=10.7),
     Goal("training: minutes for the same with the paper's own formula (preset `paper`)",
          "bench=epoch model=paper", "minutes", most=10.7),
     Goal("training: peak memory on the weather task (GB)", EPOCH, "peak_gb", most=2.0),

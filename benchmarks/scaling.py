@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.data import WEATHER, weather
 from benchmarks.harness import Record, Watch, alternate, empty_record, in_process
 from benchmarks.operator import Encoder
-from benchmarks.training import SHORT_PRETRAINING, step_call
+from benchmarks.training import step_call
 from stonet.config import Config, load_config
 from stonet.linear.local_polynomials import NUM_FITS, STENCIL_NODES
 from stonet.linear.regression import MAX_WHITENED, RECENT_LAGS
@@ -87,7 +87,7 @@ def _processes() -> Record:
 
 def step_seconds(settings: list[str]) -> Record:
     """In one child or several: the median seconds of a training step."""
-    task = weather(2048, *settings, SHORT_PRETRAINING, "train.epochs=1", "train.steps=8")
+    task = weather(2048, *settings, "train.epochs=1", "train.steps=8")
     trainer, stopwatch = Trainer(TrainedModel.untrained(task), task), Stopwatch()
     trainer.fit(on_progress=stopwatch)
     return {"seconds": stopwatch.per_step}

@@ -29,12 +29,11 @@ POINTS, STEPS = 2048, 6
 BATCH = "train.batch=8"  # two groups of four consecutive windows: 30 frames instead of 96
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # the paper's Table 6, on a V100
 BASELINES = ("gcgru", "dcrnn", "stgcn")
-SHORT_PRETRAINING = "pretraining.steps=50"  # where only steps of the network are timed
 
 
 def step_call(n: int, *settings: str) -> Callable[[], None]:
     """A complete training step, with its batch, as a call."""
-    return trainer_and_step(n, SHORT_PRETRAINING, *settings)[1]
+    return trainer_and_step(n, *settings)[1]
 
 
 def trainer_and_step(n: int, *settings: str) -> tuple[Trainer, Callable[[], None]]:
@@ -78,7 +77,7 @@ def _epoch(model: str, settings: list[str], threads: int) -> Record:
         "minutes": minutes,
         "peak_gb": cost["peak_gb"],
         "in_model": cost["in_model"],
-        "minutes_before": cost["before"] / 60,  # linear base and pretraining, once
+        "minutes_before": cost["before"] / 60,  # closed forms, once
     }
 
 

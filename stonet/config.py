@@ -130,9 +130,6 @@ class ModelConfig(Section):
     frames: int | None = setting(12, "newest frames that are encoded; none: all", ge=1)
     sharp: bool = setting(True, "kernels get offsets in radii, the distance and a self flag")
     residual_width: int = setting(128, "width of the point-wise residual network; 0: none", ge=0)
-    residual_members: int | None = setting(
-        None, "members of its ensemble; none: 1, or what a budget of minutes allows", ge=1
-    )
     sun: bool = setting(True, "solar position as an input, if there are hours and latitudes")
     linear_path: bool = setting(
         True, "linear path beside each activation, trunk as 1 + trunk, residual encoder"
@@ -182,6 +179,9 @@ class TrainConfig(Section):
     """The optimisation."""
 
     epochs: int = setting(20, "epochs", ge=0)
+    minutes: float | None = setting(
+        None, "CPU minutes instead of epochs; on a GPU wall time", gt=0, allow_inf_nan=False
+    )
     steps: int | None = setting(
         None, "steps of an epoch; none: one pass over the training windows", ge=1
     )
@@ -189,14 +189,21 @@ class TrainConfig(Section):
     consecutive: int | None = setting(
         None, "consecutive windows in a batch, which share frames; none: the model's own", ge=1
     )
+    optimiser: Literal["auto", "adam", "muon"] = setting("auto", "auto: the model's own")
     lr: float | None = setting(None, "learning rate; none: the model's own", gt=0)
-    schedule: Literal["cosine", "step", "constant"] = setting("cosine", "learning-rate schedule")
-    warmup: int = setting(20, "steps of linear warm-up", ge=0)
+    decay: float | None = setting(None, "weight decay; none: the model's own", ge=0)
+    schedule: Literal["cosine", "step", "constant"] = setting(
+        "cosine", "learning-rate schedule; step halves the rate after each fifth of the training"
+    )
+    warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
     alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
+    race: float = setting(
+        0.25, "share of the training in which the model's candidate settings compete", ge=0, lt=1
+    )
     patience: int = setting(10, "epochs without improvement before training stops", ge=1)
     validation_windows: int = setting(
-        64, "largest number of validation windows; fewer if there are many points", ge=1
+        256, "largest number of validation windows; fewer if there are many points", ge=1
     )
     save_every: int = setting(100, "steps between saved states", ge=1)
     tile: int | None = setting(
@@ -209,20 +216,11 @@ class TrainConfig(Section):
     seed: int = setting(0, "seed of initial weights and of all random draws")
 
 
-class PretrainingConfig(Section):
-    """Pretraining of the point-wise residual network, before the operator is trained."""
-
-    steps: int = setting(6000, "largest number of steps of each member", ge=0)
-
-
 class AugmentationConfig(Section):
     """Random changes of the training inputs."""
 
     hidden_sensors: float | None = setting(
-        None,
-        "share of sensors hidden in a step, also in pretraining; none: the model's own",
-        ge=0,
-        lt=1,
+        None, "share of sensors hidden in a step; none: the model's own", ge=0, lt=1
     )
 
 
@@ -235,7 +233,6 @@ class Config(Section):
     graph: GraphConfig = GraphConfig()
     network: NetworkConfig = NetworkConfig()
     baseline: BaselineConfig = BaselineConfig()
-    pretraining: PretrainingConfig = PretrainingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     train: TrainConfig = TrainConfig()
 

@@ -31,6 +31,10 @@ class ModelFileError(StonetError, ValueError):
     exit_code = 3
 
 
+class DivergedError(StonetError):
+    """A training diverged."""
+
+
 class ResourceError(StonetError):
     """Memory, disk space or a lock is not available (exit code 4)."""
 

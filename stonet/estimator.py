@@ -23,7 +23,7 @@ from stonet.io.read import as_dataset
 from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
-from stonet.training.budget import check_minutes, limit_to_minutes
+from stonet.training.budget import Budget
 from stonet.training.fit import check_empty, fit_run, summary
 from stonet.training.progress_bar import DELAY, is_interactive, training_bar
 from stonet.training.run_folder import RunFolder
@@ -98,10 +98,14 @@ class STONet:
         Raises:
             UsageError: a parameter is invalid.
         """
-        config = load_config(self.preset, settings=self.settings).model_dump()
-        lengths = {"horizon": self.horizon, "past": self.past}
-        config["data"] |= {key: value for key, value in lengths.items() if value is not None}
-        config["train"] |= {} if self.seed is None else {"seed": self.seed}
+        config = load_config(self.preset, settings=self.settings).model_dump(exclude_unset=True)
+        own: dict[str, dict[str, Any]] = {
+            "data": {"horizon": self.horizon, "past": self.past},
+            "train": {"seed": self.seed},
+        }
+        for section, values in own.items():
+            given = {key: value for key, value in values.items() if value is not None}
+            config[section] = config.get(section, {}) | given
         return make_config(config)
 
     @property
@@ -154,7 +158,7 @@ class STONet:
             folder: where the run is saved (None: it stays in memory).
             resume: continue from the last saved state in the folder.
             watch: called after each step and validation.
-            minutes: take as many steps as fit into this time.
+            minutes: of CPU time, instead of train.epochs (on a GPU: of wall time).
             progress: show a progress bar (None: in a terminal or notebook, after 2 seconds).
 
         Raises:
@@ -162,10 +166,8 @@ class STONet:
             UsageError: a parameter is invalid, or the folder holds a run.
         """
         config = self.config
-        if minutes is not None:  # refuse before the timing
-            check_minutes(minutes)
-            if folder is not None and not resume:
-                check_empty(RunFolder(folder))
+        if minutes is not None:
+            config = Budget(minutes=minutes).limit(config)
         show = is_interactive() if progress is None else progress
         quiet, delay = not (show and distributed.is_first()), DELAY if progress is None else 0.0
         with training_bar(quiet, delay) as update_bar:
@@ -176,7 +178,6 @@ class STONet:
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
-            task = task if minutes is None else limit_to_minutes(task, minutes)
             self._trained, self.state = fit_run(task, folder, resume, on_event)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():

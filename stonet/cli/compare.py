@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stonet.data.field import Dataset
     from stonet.evaluation.comparison import Comparison
 
-DEFAULT_MINUTES = 2.0  # of training for each model and seed
+DEFAULT_MINUTES = 2.0  # of CPU time for each model and seed
 UNSEEN_SHARE = 0.2  # of the points held out with --inductive, where the data set has no choice
 
 
@@ -37,7 +37,8 @@ def compare(
         str, typer.Option(help="Models: stonet,dcrnn,... or a group: all, baselines, references.")
     ] = "all",
     budget: Annotated[
-        float | None, typer.Option(help="Minutes of training for each model and seed; default: 2.")
+        float | None,
+        typer.Option(help="CPU minutes for each model and seed; default: 2."),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the training windows, instead of minutes.")

@@ -48,7 +48,7 @@ def fit(
     ] = None,
     resume: Resume = False,
     minutes: Annotated[
-        float | None, typer.Option(help="Approximate training time, instead of train.epochs.")
+        float | None, typer.Option(help="CPU minutes of training, instead of train.epochs.")
     ] = None,
     devices: Annotated[
         int, typer.Option(min=1, help="Number of processes that share the work on this machine.")
@@ -61,8 +61,6 @@ def fit(
     from stonet.system import distributed
     from stonet.system.launcher import launch, launched, reporting
 
-    if devices > 1 and minutes is not None:
-        raise UsageError("--minutes is for one process. Omit --devices, or set train.epochs.")
     if devices > 1 and not launched():
         if distributed.size() > 1:
             raise UsageError("torchrun has already started the processes: omit --devices.")
@@ -71,40 +69,34 @@ def fit(
     options = {
         "model": None if model is None else json.dumps(model),
         "train.seed": seed,
+        "train.minutes": minutes,
         "data.unseen": unseen,
     }
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     with reporting():
         resolved = load_config(preset, config, [*(settings or []), *read, *extra])
-        _fit(data, out, resolved, resume, minutes, as_json)
+        _fit(data, out, resolved, resume, as_json)
 
 
-def _fit(
-    data: str, out: Path, config: Config, resume: bool, minutes: float | None, as_json: bool
-) -> None:
+def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> None:
     """Train with a resolved configuration; rank 0 prints."""
     from stonet.cli.console import print_json, say
     from stonet.quality.report import MAX_LAPTOP_POINTS
     from stonet.system import distributed
-    from stonet.training.budget import check_minutes, limit_to_minutes
     from stonet.training.fit import check_empty, fit_run
     from stonet.training.progress_bar import training_bar
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
     started = time.monotonic()
-    if minutes is not None:
-        check_minutes(minutes)
     if not resume and distributed.is_first():
         check_empty(RunFolder(out))
     quiet = as_json or not distributed.is_first()
     task = Task.of(open_data(data, config.read, quiet=quiet), config)
     say(_summary(task), quiet)
-    if len(task.nodes) > MAX_LAPTOP_POINTS and minutes is None:
+    if len(task.nodes) > MAX_LAPTOP_POINTS and config.train.minutes is None:
         say("note: many points train slowly; see --minutes 10, --points 2000, --bbox.", quiet)
     with resumable(), training_bar(quiet) as watch:
-        if minutes is not None:
-            task = limit_to_minutes(task, minutes)
         trained, state = fit_run(task, out, resume, watch)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}

@@ -42,7 +42,8 @@ def reproduce(
         str, typer.Option(help="smoke (a minute), small or long (published), full (the paper's).")
     ] = "small",
     minutes: Annotated[
-        float | None, typer.Option(help="Minutes of training per model, instead of the budget's.")
+        float | None,
+        typer.Option(help="CPU minutes for each model, instead of the budget's."),
     ] = None,
     settings: Settings = None,
     jobs: Annotated[int, typer.Option(help="Number of processes, one thread each.")] = 1,
@@ -139,7 +140,7 @@ def _run(
 
 
 def _replay(path: Path, as_json: bool) -> None:
-    """Compute a stored cell again with the same number of steps, and compare the scores."""
+    """Compute a stored cell again with the same budget, and compare the scores."""
     from stonet.cli.console import print_json, print_table, say, tidy_table
     from stonet.experiments.runner import compare_scores, repeat, title
     from stonet.experiments.store import read_result

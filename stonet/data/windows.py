@@ -151,6 +151,11 @@ def in_batches(windows: Windows, size: int) -> list[Int64[np.ndarray, " batch"]]
     return [np.arange(s, min(s + size, len(windows))) for s in range(0, len(windows), size)]
 
 
+def any_target(windows: Windows, size: int) -> bool:
+    """Whether any target of the windows was observed; `size` of them are read at a time."""
+    return any(windows.targets(chosen)[1].any() for chosen in in_batches(windows, size))
+
+
 def _parts(field: Field) -> tuple[np.ndarray, np.ndarray]:
     return field.values, field.observed
 

@@ -121,7 +121,7 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
             line[f"{metric}_std"] = float(np.std(values)) if len(values) > 1 else None
         line["parameters"] = costs[0].parameters
         line["steps"] = costs[0].steps
-        for name in ("seconds", "seconds_per_epoch", "peak_mb"):
+        for name in ("seconds", "cpu_seconds", "seconds_per_epoch", "peak_mb"):
             measured = [value for cost in costs if (value := getattr(cost, name)) is not None]
             line[name] = float(np.mean(measured)) if measured else None
         lines.append(line)
@@ -134,8 +134,8 @@ def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]
 
 def _with_model(config: Config, model: str, seed: int) -> Config:
     """The configuration of another model and seed."""
-    values = config.model_dump()
-    values["model"], values["train"]["seed"] = model, seed
+    values = config.model_dump(exclude_unset=True)  # what is not set may be chosen by a race
+    values["model"], values["train"] = model, values.get("train", {}) | {"seed": seed}
     return make_config(values)
 
 

@@ -85,8 +85,7 @@ def reference_forecasts(trained: TrainedModel, task: Task) -> dict[str, Forecast
     """
     models: dict[str, Forecaster] = {trained.config.model: trained.model}
     base = getattr(trained.model, "base", None)
-    train, validation = (task.windows(part, task.stride) for part in ("train", "validation"))
-    validation = validation.thin(trained.config.train.validation_windows)  # as in training
+    train, validation = task.windows("train", task.stride), task.validation_windows
     for name in REFERENCE_FORECASTS:
         if name in models or (name == "daily" and no_daily(trained.time_spec) is not None):
             continue

@@ -47,8 +47,8 @@ class Experiment(Protocol):
         """Train and score one cell.
 
         Returns:
-            What JSON can hold: scores with `vars(training.cost)` under "training", from which the
-            training can be repeated step by step.
+            What JSON can hold: scores with `vars(training.cost)` under "training", which tells the
+            budget of the training.
 
         Raises:
             UsageError: the model cannot be run on these data, such as daily persistence on data

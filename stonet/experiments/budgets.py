@@ -123,7 +123,7 @@ EXPERIMENT_BUDGETS = {
         training=Budget(minutes=0.5),
         ablation_training={
             "operator": Budget(epochs=20, steps=40),
-            "default": Budget(epochs=4, steps=25, pretraining_steps=500),
+            "default": Budget(epochs=4, steps=25),
         },
         settings=("read.points=120",),
     ),

@@ -18,7 +18,7 @@ from stonet.config import Config, load_config, make_config
 from stonet.errors import DataError
 from stonet.training.budget import Budget
 
-FORMAT = 1
+FORMAT = 2
 DIGITS = 6  # significant digits of stored numbers
 Scores = dict[str, Any]
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*\]")
@@ -44,8 +44,8 @@ class Cell:
     @property
     def config(self) -> Config:
         """The configuration: preset and settings, with the model and the seed."""
-        values = load_config(self.preset, None, self.settings).model_dump()
-        values["model"], values["train"]["seed"] = self.model, self.seed
+        values = load_config(self.preset, None, self.settings).model_dump(exclude_unset=True)
+        values["model"], values["train"] = self.model, values.get("train", {}) | {"seed": self.seed}
         return make_config(values)
 
     @property
@@ -157,7 +157,6 @@ def _relevant(config: Config) -> dict[str, Any]:
     return content | {
         "graph": None,
         "network": base_settings if has_base else network["window_time"],
-        "pretraining": None,
     }
 
 

@@ -45,7 +45,7 @@ KINDS = {
 }
 MINIMAL = (OURS, "stgcn", "linear", "persistence")
 METRICS = ("mae", "rmse", "mape", "bias")
-COSTS = ("parameters", "steps", "seconds", "best_validation")
+COSTS = ("parameters", "steps", "cpu_seconds", "best_validation")
 COLUMNS = {
     "dataset": "data set",
     "model": "model",
@@ -55,7 +55,7 @@ COLUMNS = {
     "bias": "bias",
     "skill": "skill",
     "steps": "steps",
-    "seconds": "training (s)",
+    "cpu_seconds": "training (CPU s)",
     "second": "best other",
     "improvement": "improvement (%)",
     "p": "p",

@@ -39,7 +39,7 @@ FIGURES = {
 INTRO = (
     "Made by `stonet reproduce page` from the files in `results/`; do not edit. Every number comes "
     "from a cell: one training of a model on one data set, with one seed and setting. `stonet "
-    "reproduce --replay results/.../CELL.json` computes a cell again with the same number of steps "
+    "reproduce --replay results/.../CELL.json` computes a cell again with the same budget "
     "and prints both scores; `stonet reproduce all --jobs 2` computes missing and stale cells."
 )
 PROTOCOL = (

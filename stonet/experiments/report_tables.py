@@ -152,12 +152,8 @@ def ablation_chapter(
             continue
         labels = {ablation.label(name, f".{x['factor']}", x["value"]) for x in here} | {name}
         budgets = unique(r.cell.training for r in results if r.cell.label in labels)
-        trainings = (
-            f"{b}" + (f" after at most {n} of pretraining" if (n := b.pretraining_steps) else "")
-            for b in budgets
-        )
         title = "Default model" if name == ablation.DEFAULT else f"The {name} alone"
-        chapter += [f"### {title}", "", f"Training: {'; '.join(trainings)}.", ""]
+        chapter += [f"### {title}", "", f"Training: {'; '.join(map(str, budgets))}.", ""]
         columns: dict[str, str | int] = {**unit_headings(unique(x["dataset"] for x in here))}
         columns |= {"paper: Solar (MW)": 0, "paper: Temperature (K)": 1}
         cells: dict[tuple[tuple[str, str], str | int], str] = {}
@@ -182,7 +178,7 @@ def cost_chapter(
     )
     note = (
         f"Decoders have the paper's sizes; `{cost.DEFAULT}` is the default preset, whose epochs "
-        f"come after linear base and pretraining. Errors on at most {cost.MAX_WINDOWS} windows of "
+        f"come after the closed forms. Errors on at most {cost.MAX_WINDOWS} windows of "
         f"each part. The paper reports, per epoch on a V100: {paper}."
     )
     return [note, "", *table(COST_COLUMNS, lines)]

@@ -104,7 +104,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
     Args:
         cell: what to compute.
         cache: of data sets.
-        training: in place of the cell's own, to repeat an earlier training step by step.
+        training: in place of the cell's own, to repeat an earlier training.
     """
     dataset, config = cache.dataset(cell), cell.config
     if cell.threads is not None:
@@ -134,7 +134,7 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
 
 
 def repeat(before: Result) -> Result:
-    """Compute a stored cell again, with the number of steps that it took then."""
+    """Compute a stored cell again with its budget; one of epochs gives the same scores."""
     training = before.scores.get("training")
     budget = TrainingCost(**training).budget if training else None
     return compute(before.cell, DatasetCache(), budget)

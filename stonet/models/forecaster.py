@@ -14,9 +14,9 @@ their contents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -107,6 +107,9 @@ class Forecaster(nn.Module, ABC):
 
     inductive: bool = True  # can forecast at points that were not in training
     lr: float = 1e-2  # default learning rate
+    decay: float = 0.0  # default weight decay
+    muon: bool = False  # whether Muon updates its matrices, and AdamW the other weights
+    adam_only: tuple[str, ...] = ()  # beginnings of names of weights that Muon leaves to AdamW
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
     consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
     tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist
@@ -182,6 +185,26 @@ class Forecaster(nn.Module, ABC):
     def isolated(self, graphs: Graphs) -> int:
         """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
+
+    def candidates(self, config: Config) -> Sequence[Mapping[str, Any]]:
+        """Settings among which a race chooses; see `stonet.training.race`.
+
+        Args:
+            config: the configuration that they change.
+
+        Returns:
+            dictionaries {"section.key": value} of the sections network, augmentation and train; the
+            first is used where there is no race. None by default.
+        """
+        return ()
+
+    def adopt_closed_form(self, other: Forecaster) -> bool:
+        """Copy what `fit_closed_form` has fitted in another model, if it would be the same here.
+
+        Returns:
+            Whether it was copied; never by default.
+        """
+        return False
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
         """Fit everything that needs no gradient, before training starts; nothing by default."""

@@ -100,7 +100,7 @@ class ResidualMLP(nn.Module):
 class ResidualEnsemble(nn.Module):
     """The mean of several residual networks.
 
-    They are trained by `stonet.training.pretraining` only, not with the operator.
+    They are not trained with the operator.
     """
 
     def __init__(self, members: Sequence[ResidualMLP]) -> None:

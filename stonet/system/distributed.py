@@ -7,6 +7,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 RENDEZVOUS = "STONET_RENDEZVOUS"  # the file by which processes of one machine find one another
 TIMEOUT = timedelta(days=7)  # of collective operations: one process may have much more work
@@ -41,6 +45,23 @@ def process_group(backend: str = "gloo") -> Iterator[None]:
         dist.init_process_group(backend, address, TIMEOUT, size(), rank())
         atexit.register(dist.destroy_process_group)
     yield
+
+
+def of_first(value: float, device: torch.device) -> float:
+    """The number of the first process, in every process of the group.
+
+    Args:
+        value: a number, which may differ between processes.
+        device: through which the processes exchange tensors.
+    """
+    if size() == 1:
+        return value
+    import torch
+    import torch.distributed as dist
+
+    shared = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.broadcast(shared, 0)
+    return float(shared)
 
 
 def barrier() -> None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from stonet.config import Config
@@ -44,7 +44,13 @@ class MicroBatch:
     """Some windows of a step, with their targets."""
 
     batch: Batch
-    supervision: Supervision
+    target: Float[Tensor, "batch future node channel"]
+    mask: Bool[Tensor, "batch future node channel"]
+    draws: Float[Tensor, " future"]  # for teacher forcing
+
+    def supervision(self, progress: float) -> Supervision:
+        """The targets at this completed share of the training."""
+        return Supervision(self.target, self.mask, progress, self.draws)
 
 
 @dataclass(frozen=True)
@@ -183,13 +189,12 @@ class BatchLoader:
         self, step: int, chosen: Int64[np.ndarray, " batch"], tile: Tile
     ) -> MicroBatch:
         """Windows with hidden sensors, their targets, and draws for teacher forcing."""
-        config, key = self.config, (self.config.seed, step)
+        key = (self.config.seed, step)
         batch, target, mask = on_tile(self.windows, chosen, tile)
         batch = hide_sensors(batch, self.hidden, key, tile.nodes, len(self.tiles.nodes))
         draws = _uniform_draws(target.shape[1], key)
-        progress = step / max(self.steps_per_epoch * config.epochs, 1)
         target, mask = to_device(target, self.device), to_device(mask, self.device)
-        return MicroBatch(batch.to(self.device), Supervision(target, mask, progress, draws))
+        return MicroBatch(batch.to(self.device), target, mask, draws)
 
 
 def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[Index]:
@@ -210,8 +215,13 @@ def on_tile(
 
 
 @contextmanager
-def prefetch(make: Callable[[int], T], steps: int) -> Iterator[Callable[[int], T]]:
-    """`make` as a function of the step; a thread makes step n + 1 while step n is used."""
+def prefetch(make: Callable[[int], T], steps: int | None) -> Iterator[Callable[[int], T]]:
+    """`make` as a function of the step; a thread makes step n + 1 while step n is used.
+
+    Args:
+        make: called with the number of a step.
+        steps: of the whole training (None: not known).
+    """
     ready: dict[int, Future[T]] = {}
     with ThreadPoolExecutor(1, "stonet-loader") as thread:
 
@@ -219,7 +229,7 @@ def prefetch(make: Callable[[int], T], steps: int) -> Iterator[Callable[[int], T
             future = ready.pop(step, None) or thread.submit(make, step)
             ready.clear()
             result = future.result()
-            if step + 1 < steps:
+            if steps is None or step + 1 < steps:
                 ready[step + 1] = thread.submit(make, step + 1)
             return result
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from stonet.errors import UsageError
 from stonet.system import distributed
+from stonet.training.race import trainer_after_race
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
@@ -31,17 +32,18 @@ def fit_run(
         watch: called after each step and validation.
         replace_run: replace a run that the folder holds.
     """
-    trained = TrainedModel.untrained(task)
-    trainer = Trainer(trained, task)  # refuses an impossible task before a folder is made
     if folder is None or not distributed.is_first():
-        return trained, trainer.fit(None, resume, watch)
+        trainer = trainer_after_race(task, None, resume)
+        return trainer.trained, trainer.fit(None, resume, watch)
+    Trainer(TrainedModel.untrained(task), task)  # refuses what is impossible before a run exists
     place = RunFolder(folder)
     with place.lock():
         if not (resume or replace_run):
             check_empty(place)
+        trainer = trainer_after_race(task, place, resume)
         state = trainer.fit(place, resume, watch)
-        place.publish(trained.files(summary(state)))
-    return trained, state
+        place.publish(trainer.trained.files(summary(state)))
+    return trainer.trained, state
 
 
 def check_empty(place: RunFolder) -> None:
@@ -61,5 +63,6 @@ def summary(state: State) -> Mapping[str, Any]:
         "steps": state.step,
         "skipped_steps": state.skipped,
         "isolated_points": state.isolated,
+        "race": state.race,
         "history": state.history,
     }

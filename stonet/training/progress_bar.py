@@ -28,7 +28,7 @@ def is_interactive() -> bool:
 def training_bar(
     quiet: bool, delay: float = 0.0, console: Console | None = None
 ) -> Iterator[StepCallback]:
-    """A bar of a training: first base and pretraining, then the steps with their losses.
+    """A bar of a training: first the closed forms, then the steps with their losses.
 
     Args:
         quiet: show nothing.
@@ -58,10 +58,14 @@ def training_bar(
 
     def on_event(event: Any) -> None:
         loss = f"loss {event.loss:.4f}, " if event.step else ""
-        show(event.step, max(event.steps, 1), f"{loss}best {event.best:.4f}", "steps")
+        note = f"{loss}best {event.best:.4f}"
+        if event.steps is None:  # in minutes: the share is known, not the number of steps
+            show(round(100 * event.share), 100, f"{event.step} steps, {note}", "%")
+        else:
+            show(event.step, max(event.steps, 1), note, "steps")
 
     try:
-        with reporting_to(lambda done, total, _: show(done, total, "base and pretraining", "")):
+        with reporting_to(lambda done, total, what: show(done, total, what or "closed forms", "")):
             yield on_event
     finally:
         if progress.live.is_started:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,11 +27,17 @@ class State:
     step: int = 0
     best: float = math.inf  # validation error
     best_step: int = 0
-    stale: int = 0  # epochs since the best
+    stale: int = 0  # validations since the best
     bad: int = 0  # consecutive skipped steps
     skipped: int = 0  # all skipped steps
     isolated: int = 0  # points without a neighbour within the radius
-    epoch_loss: list[float] = field(default_factory=list)  # of the current epoch, by step
+    race: dict[str, Any] | None = None  # `Race.to_json`
+    # Seconds of the clock in `schedule.py`; 0 in a training of epochs, which repeats bit by bit.
+    spent: float = 0.0  # on the whole training
+    begun: float = 0.0  # spent before the first step
+    validated: float = 0.0  # spent before the end of the last validation
+    validating: float = 0.0  # spent on all validations
+    epoch_loss: list[float] = field(default_factory=list)  # since the last validation, by step
     history: list[dict[str, Any]] = field(default_factory=list)  # step, train, validation
 
 
@@ -39,7 +45,7 @@ def serialise(
     state: State,
     model: nn.Module,
     best: Weights,
-    optimiser: Optimizer | None,
+    optimisers: Sequence[Optimizer],
     requirements: Mapping[str, Any],
 ) -> bytes:
     """The whole training as one blob.
@@ -48,21 +54,25 @@ def serialise(
         state: the progress.
         model: with the current weights.
         best: the weights of the lowest validation error.
-        optimiser: with its moments (None: nothing is trained).
+        optimisers: with their moments; none if nothing is trained.
         requirements: `compatibility`, checked by `restore`.
     """
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.items()}
-    moments = {} if optimiser is None else optimiser.state_dict()["state"]
-    for number, values in moments.items():
-        tensors |= {f"optimiser.{number}.{key}": value for key, value in values.items()}
+    for part, optimiser in enumerate(optimisers):
+        for number, values in optimiser.state_dict()["state"].items():
+            prefix = f"optimiser.{part}.{number}"
+            tensors |= {f"{prefix}.{key}": value for key, value in values.items()}
     return pack(tensors, {"state": asdict(state), "compatibility": dict(requirements)})
 
 
 def restore(
-    data: bytes, model: nn.Module, optimiser: Optimizer | None, requirements: Mapping[str, Any]
+    data: bytes,
+    model: nn.Module,
+    optimisers: Sequence[Optimizer],
+    requirements: Mapping[str, Any],
 ) -> tuple[State, Weights]:
-    """Load a serialised training into model and optimiser; return its state and best weights.
+    """Load a serialised training into model and optimisers; return its state and best weights.
 
     Raises:
         UsageError: if settings or data differ from those of the saved training.
@@ -72,9 +82,9 @@ def restore(
     try:
         _check_compatible(document["compatibility"], requirements)
         model.load_state_dict(_with_prefix("model.", tensors))
-        if optimiser is not None:
+        for part, optimiser in enumerate(optimisers):
             moments: dict[int, Weights] = {}
-            for name, tensor in _with_prefix("optimiser.", tensors).items():
+            for name, tensor in _with_prefix(f"optimiser.{part}.", tensors).items():
                 number, key = name.split(".")
                 moments.setdefault(int(number), {})[key] = tensor
             groups = optimiser.state_dict()["param_groups"]
@@ -89,7 +99,7 @@ def restore(
 def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[str, Any]:
     """What must be equal for a training to be resumed; its length and device may change."""
     config = trained.config.model_dump()
-    for key in ("epochs", "patience", "save_every", "device"):
+    for key in ("epochs", "minutes", "patience", "save_every", "device"):
         config["train"].pop(key)
     data = {
         "name": trained.dataset,

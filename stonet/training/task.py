@@ -99,6 +99,12 @@ class Task:
         )
 
     @property
+    def validation_windows(self) -> Windows:
+        """The windows that decide in a training: a random choice from the validation part."""
+        windows = self.windows("validation", self.stride)
+        return windows.draw(self.config.train.validation_windows)
+
+    @property
     def stride(self) -> int:
         """Frames between the starts of two training windows."""
         return self.config.data.stride or 1

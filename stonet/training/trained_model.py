@@ -190,12 +190,29 @@ class TrainedModel:
             f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
+            *_race_lines(metrics.get("race")),
             "",
             "Use it: `stonet predict FOLDER DATA -o forecast.nc`, or in Python "
             '`stonet.STONet.load("FOLDER").predict(field)`.',
             "`manifest.json` holds the sha256 of every file; loading verifies them.",
         ]
         return "\n".join(lines) + "\n"
+
+
+def _race_lines(race: Mapping[str, Any] | None) -> list[str]:
+    """Lines of the model card: candidate settings and their validation errors."""
+
+    def described(settings: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key}={value}" for key, value in settings.items()) or "as configured"
+
+    if not race or not race["candidates"]:
+        return []
+    lines = [f"- settings chosen by a race: {described(race['chosen'])}"]
+    for entry in race["candidates"]:
+        error = entry["validation"]
+        result = "diverged" if error is None else f"validation MAE {error:.5f}"
+        lines.append(f"  - {described(entry['settings'])}: {result}, {entry['steps']} steps")
+    return lines
 
 
 def _check_format(number: object, path: str | Path) -> None:
@@ -220,7 +237,7 @@ def _with_model_defaults(config: Config, model: Forecaster) -> Config:
         missing = [name for name in names if getattr(section, name) is None]
         return section.model_copy(update={name: getattr(model, name) for name in missing})
 
-    train = filled(config.train, ("lr", "consecutive"))
+    train = filled(config.train, ("lr", "decay", "consecutive"))
     augmentation = filled(config.augmentation, ("hidden_sensors",))
     return config.model_copy(update={"train": train, "augmentation": augmentation})
 

@@ -1,36 +1,37 @@
-"""Trainer: Adam on the masked loss, with gradient clipping, a schedule and early stopping.
+"""Trainer: gradient steps on the masked loss, with clipping, a schedule and early stopping.
 
-The order of a training: closed forms, pretraining of the residual network, steps, and a validation
-after each epoch. One process or several run the same code on the same global batches. All random
-numbers of a step depend on (seed, step) only, so that a saved state needs no generator and a
-resumed training equals an uninterrupted one bit by bit. On a GPU no step waits for its result:
-non-finite updates are skipped on the device, and losses are read some steps later.
+The order of a training: closed forms, steps, and validations between them. One process or several
+run the same code on the same global batches. All random numbers of a step depend on (seed, step)
+only, so that a saved state needs no generator. A resumed training of epochs equals an uninterrupted
+one bit by bit; one of minutes continues its budget, and differs only by what the clock decides:
+learning rates, and when it validates and ends. On a GPU no step waits for its result: non-finite
+updates are skipped on the device, and losses are read some steps later.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stonet.config import TrainConfig
-from stonet.data.windows import Windows, in_batches
-from stonet.errors import DataError, StonetError, UsageError
-from stonet.models.forecaster import masked_mae
-from stonet.models.stonet import STONetwork
+from stonet.data.windows import any_target, in_batches
+from stonet.errors import DataError, DivergedError, UsageError
+from stonet.models.forecaster import Forecaster, masked_mae
 from stonet.system import distributed, threads
 from stonet.system.devices import autocast, backend_for, check_precision, pick_device
+from stonet.system.interrupts import sigterm_interrupts, uninterrupted
 from stonet.training.batches import BatchLoader, MicroBatch, StepBatch, Tiles, on_tile, prefetch
 from stonet.training.loss import Sums, error_sums, masked_loss
-from stonet.training.pretraining import PointPretrainer
+from stonet.training.optimiser import optimisers
 from stonet.training.run_folder import RunFolder
+from stonet.training.schedule import Schedule, clock, learning_rate_factor
 from stonet.training.state import (
     State,
     Weights,
@@ -41,6 +42,9 @@ from stonet.training.state import (
 )
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
+
+if TYPE_CHECKING:
+    from stonet.training.race import Race
 
 GPU_LOSS_DELAY = 20  # steps whose losses are read from a GPU together
 MAX_BAD_STEPS = 3  # consecutive non-finite losses before training is given up
@@ -53,10 +57,11 @@ class Progress:
     """What a progress callback receives after each step and each validation."""
 
     step: int
-    steps: int  # of the whole training
+    steps: int | None  # of the whole training; None: minutes decide
+    share: float  # of the steps that is completed, from 0 to 1
     loss: float  # NaN before the first step
     best: float  # validation error
-    validation: float | None = None  # at the end of an epoch
+    validation: float | None = None  # after a validation
 
 
 StepCallback = Callable[[Progress], None]
@@ -70,6 +75,8 @@ class Trainer:
     Args:
         trained: the model, which is trained in place.
         task: what it is trained for.
+        race: that came before, from which the training takes initial weights; its cost is part of
+            the budget.
 
     Raises:
         DataError: if no value was observed in the validation part.
@@ -81,34 +88,37 @@ class Trainer:
         >>> state.best
     """
 
-    def __init__(self, trained: TrainedModel, task: Task) -> None:
+    def __init__(self, trained: TrainedModel, task: Task, race: Race | None = None) -> None:
         self.trained, self.model, self.nodes = trained, trained.model, task.nodes
-        self.config, self.state = trained.config.train, State()
+        self.task, self.config, self.race = task, trained.config.train, race
+        self.state = State(race=None if race is None else race.to_json())
         self.device = pick_device(self.config.device)
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
-        self.validation = task.windows("validation", task.stride).thin(
-            self.config.validation_windows
-        )
+        self.validation = task.validation_windows
         max_windows = max(MIN_VALIDATION_WINDOWS, MAX_VALIDATION_POINTS // len(self.nodes))
-        fewer = self.validation.thin(max_windows)
-        self.epoch_validation = fewer if self._any_observed(fewer) else self.validation
+        fewer = self.validation.draw(max_windows)
+        observed = any_target(fewer, self.config.batch)
+        self.epoch_validation = fewer if observed else self.validation
         self._check_windows()
         self.tiles = Tiles(self.model, self.nodes, self.config.tile)
         self.loader = BatchLoader(self.windows, self.tiles, trained.config, self.device)
         self.steps_per_epoch = self.loader.steps_per_epoch
-        self.total_steps = self.steps_per_epoch * self.config.epochs
+        taken = 0 if race is None else race.steps
+        self.schedule = Schedule.of(self.config, self.steps_per_epoch, taken)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.lr = self.config.lr or self.model.lr
-        self.optimiser = None
-        if self.parameters:  # fused: it can skip an update without a transfer to the host
-            self.optimiser = torch.optim.Adam(self.parameters, lr=self.lr, fused=True)
+        self.optimisers = optimisers(self.model, self.config)
         self.network: nn.Module = self.model  # wrapped in DDP where there are several processes
-        self.best = self._weights()
+        self.best = self.initial = self._weights()
+        self.donors: Sequence[Forecaster] = ()  # which may have the same closed forms
         self.consistent = False  # whether weights, optimiser and state are of the same step
         self.loss_delay = 1 if self.device.type == "cpu" else GPU_LOSS_DELAY
         self.unread: list[tuple[int, Tensor, Tensor]] = []  # (step, loss, whether it is bad)
         self.loss = math.nan  # the last one that was read
+        self.clock = clock(self.device)
+        self.before = 0.0 if race is None else race.spent  # seconds spent before `started`
+        self.started = self.clock()
 
     def fit(
         self,
@@ -128,17 +138,20 @@ class Trainer:
             the final state, with the history of losses.
 
         Raises:
-            StonetError: if training diverges.
+            DivergedError: if training diverges.
         """
         callback = on_progress if distributed.is_first() else lambda progress: None
-        with distributed.process_group(backend_for(self.device)):
+        interrupts = sigterm_interrupts(distributed.is_first())
+        with distributed.process_group(backend_for(self.device)), interrupts:
+            self.started = self.clock()
             self.prepare(folder, resume)
             try:
                 with self.step_batches() as step_batches:
                     self._train(step_batches, folder, callback)
             except KeyboardInterrupt:
-                if self.consistent:
-                    self._save(folder)
+                with uninterrupted():
+                    if self.consistent:
+                        self._save(folder)
                 raise
         self.model.load_state_dict(self.best)
         self.model.cpu().eval()
@@ -151,7 +164,7 @@ class Trainer:
         self.model.to(self.device)
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
-        if distributed.size() > 1 and self.optimiser is not None:
+        if distributed.size() > 1 and self.optimisers:
             network = self.trained.config.network
             unused = network.terms > 1 or network.kernel == "diag"  # a step may skip weights
             self.network = DistributedDataParallel(
@@ -161,40 +174,18 @@ class Trainer:
             )
 
     def _initialise(self) -> None:
-        """Closed forms and pretraining, by the first process; then all have the same weights."""
-        if distributed.rank() == 0:
+        """Closed forms, by the first process; then all have the same weights."""
+        if self.race is not None and self.race.weights is not None:
+            self.model.load_state_dict(self.race.weights)
+        elif distributed.is_first() and not any(map(self.model.adopt_closed_form, self.donors)):
             self.model.fit_closed_form(self.windows, self.validation, self.nodes)
-            pretrainer = self.pretrainer(self.trained.config.pretraining.steps)
-            if pretrainer is not None:
-                pretrainer.fit(self.validation)
         if distributed.size() > 1:
             for value in (*self.model.buffers(), *self.model.parameters()):
                 shared = value.detach().to(self.device)
                 dist.broadcast(shared, 0)
                 with torch.no_grad():
                     value.copy_(shared)
-        self.best = self._weights()
-
-    def pretrainer(self, steps: int) -> PointPretrainer | None:
-        """The pretraining of the residual network, with samples for that many steps.
-
-        None for a model without a residual network. The closed forms must be solved.
-        """
-        model = self.model
-        if not isinstance(model, STONetwork) or model.residuals is None or model.base is None:
-            return None
-        base_error = float(model.base.rmse[0, 1:].mean())  # after lead 0, where it is 0
-        hidden = bool(self.trained.config.augmentation.hidden_sensors)
-        return PointPretrainer(
-            model.residuals,
-            model.point_samples,
-            self.windows,
-            self.nodes,
-            self.config.seed,
-            hidden,
-            steps,
-            base_error,
-        )
+        self.best = self.initial = self._weights()
 
     def step_batches(self) -> AbstractContextManager[Callable[[int], StepBatch]]:
         """The batch of each step. For a GPU the next one is made while a step runs.
@@ -203,7 +194,7 @@ class Trainer:
         """
         if self.device.type == "cpu":
             return nullcontext(self.loader.step_batch)
-        return prefetch(self.loader.step_batch, self.total_steps)
+        return prefetch(self.loader.step_batch, self.schedule.steps)
 
     def _train(
         self,
@@ -211,47 +202,64 @@ class Trainer:
         folder: RunFolder | None,
         on_progress: StepCallback,
     ) -> None:
-        """Steps and validations until the last epoch, or until validation stops improving."""
-        state, validated = self.state, [entry["step"] for entry in self.state.history]
+        """Steps and validations until the end, or until validation stops improving."""
+        state, schedule = self.state, self.schedule
+        patient = schedule.seconds is not None
         while True:
-            if state.step % self.steps_per_epoch == 0 and state.step not in validated:
-                self._end_epoch(on_progress)
-                validated.append(state.step)
+            self._read_clock()
+            if schedule.validates(state):
+                self._validate_weights(on_progress)
                 self._save(folder)
-            if self.optimiser is None or state.step >= self.total_steps:
+            if not self.optimisers or schedule.ended(state):
                 return
-            if state.stale >= self.config.patience:
+            if state.stale >= self.config.patience and not patient:
                 return
             self.step(step_batches(state.step))
-            on_progress(Progress(state.step, self.total_steps, self.loss, state.best))
+            on_progress(self._progress(self.loss))
             if state.step % self.config.save_every == 0:
                 self._save(folder)
 
+    def _read_clock(self) -> None:
+        """Note the seconds spent, as the first process counts them; not if steps are counted."""
+        if self.schedule.seconds is not None:
+            self.state.spent = distributed.of_first(self._seconds(), self.device)
+
+    def _seconds(self) -> float:
+        """Seconds spent on this training, by this process and by those that it continues."""
+        return self.before + self.clock() - self.started
+
+    def _progress(self, loss: float, error: float | None = None) -> Progress:
+        """What the callback receives."""
+        state, schedule = self.state, self.schedule
+        share = schedule.progress(state)
+        return Progress(state.step, schedule.steps, share, loss, state.best, error)
+
     def step(self, step_batch: StepBatch) -> None:
         """One update of the weights; skipped if loss or gradient is not finite."""
-        state, config, optimiser = self.state, self.config, self.optimiser
-        assert optimiser is not None  # there are parameters
-        factor = learning_rate_factor(config, state.step, self.steps_per_epoch, self.total_steps)
-        for group in optimiser.param_groups:
-            group["lr"] = self.lr * factor
+        state, config, progress = self.state, self.config, self.schedule.progress(self.state)
+        factor = learning_rate_factor(config, state.step, progress)
         self.model.train()
-        optimiser.zero_grad(set_to_none=True)
-        loss = self._compute_gradients(step_batch)
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+            for group in optimiser.param_groups:
+                group["lr"] = self.lr * factor
+        loss = self._compute_gradients(step_batch, progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
         bad = ~(loss.isfinite() & norm.isfinite())
         with self._inconsistent():
-            optimiser.found_inf = bad.float()  # type: ignore[attr-defined]  # skips the update
-            optimiser.step()
+            for optimiser in self.optimisers:
+                optimiser.found_inf = bad.float()  # type: ignore[attr-defined]  # skips the update
+                optimiser.step()
             self.unread.append((state.step, loss, bad))
             if len(self.unread) == self.loss_delay:
                 self._read_losses()
             state.step += 1
 
-    def _compute_gradients(self, step_batch: StepBatch) -> Tensor:
+    def _compute_gradients(self, step_batch: StepBatch, progress: float) -> Tensor:
         """Gradients of the loss in `parameter.grad`; its value is returned."""
 
         def forward(micro_batch: MicroBatch) -> Sums:
-            batch, supervision = micro_batch.batch, micro_batch.supervision
+            batch, supervision = micro_batch.batch, micro_batch.supervision(progress)
             with autocast(self.config.precision, self.device):
                 output = self.network(batch, step_batch.tile.graphs, supervision)
             return error_sums(
@@ -287,19 +295,19 @@ class Trainer:
             state.bad += 1
             state.skipped += 1
             if state.bad >= MAX_BAD_STEPS:
-                raise StonetError(
+                raise DivergedError(
                     f"The loss was not finite in {MAX_BAD_STEPS} steps in a row, the last one step "
                     f"{step}: training diverged, or the data hold extreme values. Lower "
                     "train.lr or train.clip, or set such values to NaN."
                 )
 
-    def _end_epoch(self, on_progress: StepCallback) -> None:
+    def _validate_weights(self, on_progress: StepCallback) -> None:
         """Validate; keep the weights if they are the best so far."""
         self._read_losses()
         state = self.state
         error = self._validate()
         if not math.isfinite(error):
-            raise StonetError(
+            raise DivergedError(
                 f"The validation error at step {state.step} is {error}: training diverged, or the "
                 "data hold extreme values. Lower train.lr, or set such values to NaN."
             )
@@ -307,12 +315,21 @@ class Trainer:
         with self._inconsistent():
             state.history.append({"step": state.step, "train": loss, "validation": error})
             state.epoch_loss = []
+            self._note_validation()
             state.stale += 1
             if error < state.best:
                 state.best, state.best_step, state.stale = error, state.step, 0
                 self.best = self._weights()
-        shown = math.nan if loss is None else loss
-        on_progress(Progress(state.step, self.total_steps, shown, state.best, error))
+        on_progress(self._progress(math.nan if loss is None else loss, error))
+
+    def _note_validation(self) -> None:
+        """Add the seconds of this validation; the training begins after the first one."""
+        state, before = self.state, self.state.spent
+        self._read_clock()
+        state.validating += state.spent - before
+        state.validated = state.spent
+        if state.step == 0:
+            state.begun = state.spent
 
     @torch.no_grad()
     def _validate(self) -> float:
@@ -340,16 +357,11 @@ class Trainer:
                 f"{distributed.size()} processes cannot share batches of {shared} windows. "
                 "Start fewer, raise train.batch or give more data."
             )
-        if not self._any_observed(self.epoch_validation):
+        if not any_target(self.epoch_validation, self.config.batch):
             raise DataError(
                 "No value was observed in the validation part, which decides when to stop. "
                 "Choose other shares with data.split, or give data with fewer gaps."
             )
-
-    def _any_observed(self, windows: Windows) -> bool:
-        """Whether any target of the windows was observed."""
-        batches = in_batches(windows, self.config.batch)
-        return any(windows.targets(chosen)[1].any() for chosen in batches)
 
     @contextmanager
     def _inconsistent(self) -> Iterator[None]:
@@ -364,9 +376,11 @@ class Trainer:
     def _save(self, folder: RunFolder | None) -> None:
         self._read_losses()
         if folder is not None:
+            if self.schedule.seconds is not None:
+                self.state.spent = self._seconds()
             requirements = self._requirements()
             folder.save_state(
-                serialise(self.state, self.model, self.best, self.optimiser, requirements)
+                serialise(self.state, self.model, self.best, self.optimisers, requirements)
             )
 
     def _requirements(self) -> dict[str, Any]:
@@ -378,19 +392,7 @@ class Trainer:
         if data:
             self.model.to(self.device)  # so that the optimiser's state is loaded there
             requirements = self._requirements()
-            self.state, self.best = restore(data, self.model, self.optimiser, requirements)
+            self.state, self.best = restore(data, self.model, self.optimisers, requirements)
+            self.before = self.state.spent
             self.consistent = True
         return self.consistent
-
-
-def learning_rate_factor(
-    config: TrainConfig, step: int, steps_per_epoch: int, total_steps: int
-) -> float:
-    """The factor on train.lr at a step: warm-up times schedule."""
-    warmup = min(1.0, (step + 1) / (config.warmup + 1))
-    if config.schedule == "cosine":
-        turn = math.pi * step / max(total_steps, 1)
-        return warmup * (0.01 + 0.99 * 0.5 * (1 + math.cos(turn)))
-    if config.schedule == "step":
-        return warmup * 0.5 ** (step // (20 * steps_per_epoch))
-    return warmup

@@ -27,7 +27,7 @@ def test_every_figure_of_the_page_exists() -> None:
 
 def test_the_page_shows_the_stored_cells_and_counts_the_missing_ones(tmp_path: Path) -> None:
     small, store = EXPERIMENT_BUDGETS["small"], Store(tmp_path)
-    training = dict(parameters=1, steps=2, seconds=3.0, best_validation=0.1)
+    training = dict(parameters=1, steps=2, cpu_seconds=3.0, best_validation=0.1)
     for cell in EXPERIMENTS["comparison"].cells(("wave",), ("stonet", "linear", "daily"), 1, small):
         mae = {"stonet": 0.0015, "linear": 0.002}.get(cell.label)
         scores = {"mae": mae, "rmse": mae, "mape": 7.0, "bias": 0.0, "by_window": [1.0, 2.0, mae]}

@@ -30,6 +30,6 @@ def scores(windows: Callable[[np.ndarray], np.ndarray], best: float = 0.1) -> di
     """Scores of a model whose error in window i is windows(i)."""
     error = windows(np.arange(80.0))
     mae = float(error.mean())
-    training = dict(parameters=1, steps=2, seconds=3.0, best_validation=best)
+    training = dict(parameters=1, steps=2, cpu_seconds=3.0, best_validation=best)
     metrics = {"mae": mae, "rmse": 2 * mae, "mape": None, "bias": 0.0}
     return metrics | {"by_window": error.tolist(), "training": training}

@@ -140,23 +140,6 @@ def test_an_ensemble_is_the_mean_of_its_members_and_has_no_gradients() -> None:
     assert not any(p.requires_grad for p in residuals.parameters())
 
 
-def test_the_forecast_of_an_ensemble_is_the_mean_over_its_members() -> None:
-    model, windows = residual_only("sphere", "network.residual_members=3")
-    batch, members = windows.inputs(EVERY), list(model.residuals.members)
-    together, alone = forecast(model, batch, model.nodes), []
-    for member in members:
-        model.residuals = ResidualEnsemble([member])
-        alone.append(forecast(model, batch, model.nodes))
-    torch.testing.assert_close(together, torch.stack(alone).mean(0), rtol=1e-5, atol=1e-5)
-    assert all((one - together).abs().max() > 0.01 for one in alone)
-
-
-def test_members_start_with_different_weights() -> None:
-    task = small_task(small_field(), "network.residual_members=3")
-    first = [member.first.weight.tolist() for member in fitted_model(task).model.residuals.members]
-    assert len(first) == 3 and first[0] != first[1] != first[2] != first[0]
-
-
 @KINDS
 def test_samples_as_unseen_have_interpolated_site_statistics(kind: str) -> None:
     """With or without history; all other features are unchanged."""

@@ -1,136 +1,164 @@
-"""How a budget is spent: pretraining first, as far as time and data allow, then training steps."""
+"""Budgets: a number of epochs is repeated bit by bit; minutes of CPU time are kept to."""
 
 from __future__ import annotations
 
-import itertools
+import random
+import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from helpers.contracts import small_field, small_task
 from helpers.small import quick, small_dataset
 
-from stonet.config import Config
-from stonet.training import budget
-from stonet.training.budget import Budget, PretrainingPlan, train
+from stonet.errors import UsageError
+from stonet.training import trainer as trainer_module
+from stonet.training.budget import Budget, train
+from stonet.training.fit import fit_run
+from stonet.training.run_folder import RunFolder
+from stonet.training.schedule import MAX_VALIDATION_SHARE, VALIDATIONS, Schedule
+from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Trainer
+from stonet.training.trainer import Progress, Trainer
+
+STEP, VALIDATION = 1.0, 2.0  # seconds of the made-up clock
 
 
-@pytest.fixture(scope="module")
-def task() -> Task:
-    return small_task(small_field("sphere"))
+def simulate(schedule: Schedule, before: float, step: Callable[[], float], validation: float):
+    """The state at the end of a training with such costs, and the progress at each step."""
+    state, progress = State(spent=before), []
+    while True:
+        if schedule.validates(state):
+            state.spent += validation
+            state.history.append({"step": state.step})
+            state.validating += validation
+            state.validated = state.spent
+            state.begun = state.begun if state.step else state.spent
+        if schedule.ended(state):
+            return state, progress
+        progress.append(schedule.progress(state))
+        state.spent += step()
+        state.step += 1
 
 
-def planned(
-    task: Task, seconds: float, least: float, max_steps: int, members: int | None = None
-) -> PretrainingPlan:
-    """The plan if pretraining takes 1 s, and 0.06 s for sampling and 0.04 s for training a step."""
-    clock, trainer = [0.0], Trainer(TrainedModel.untrained(task), task)
-
-    def pretrainer(steps: int) -> SimpleNamespace:
-        taken = min(steps, max_steps)
-        clock.append(clock[-1] + 0.5 + 0.06 * taken)
-        return SimpleNamespace(steps=taken, max_steps=max_steps, fit=lambda validation: fit(taken))
-
-    def fit(taken: int) -> None:
-        clock.append(clock[-1] + 0.5 + 0.04 * taken)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "pretrainer", pretrainer)
-        patch.setattr(budget.time, "perf_counter", lambda: clock[-1])
-        return budget._plan_pretraining(trainer, with_members(task, members), seconds, least)
-
-
-def with_members(task: Task, members: int | None) -> Config:
-    """The task's configuration with 1600 pretraining steps and that many members."""
-    pretraining = task.config.pretraining.model_copy(update={"steps": 1600})
-    network = task.config.network.model_copy(update={"residual_members": members})
-    return task.config.model_copy(update={"pretraining": pretraining, "network": network})
-
-
-@pytest.mark.parametrize(
-    ("seconds", "least", "max_steps", "expected"),
-    [
-        (20.0, 2.9, 5000, (230, 1, 17.0)),  # what fits, beside the 60 timed steps
-        (20.0, 3.1, 5000, (260, 1, 20.0)),  # the remaining 15 % would be too short
-        (250.0, 0.0, 5000, (1600, 1, 154.0)),  # all configured steps
-        (260.0, 0.0, 5000, (1600, 2, 218.5)),  # and a second member, which reuses the samples
-        (1e3, 0.0, 5000, (1600, 4, 347.5)),  # four members at most
-        (60.0, 0.0, 400, (400, 2, 50.5)),  # all steps that the data allow, and a second member
-        (1e3, 0.0, 30, (30, 4, 5.1)),
-        (1e3, 0.0, 0, (0, 1, 0.0)),  # without steps there is no second member
-        (-5.0, 0.0, 5000, (60, 1, 0.0)),
-    ],
-)
-def test_pretraining_takes_what_time_and_data_allow(
-    task: Task, seconds: float, least: float, max_steps: int, expected: tuple[int, int, float]
+@pytest.mark.parametrize("before", [0.0, 20.0])
+@pytest.mark.parametrize("validation", [0.01, 0.4, 5.0])
+@pytest.mark.parametrize("usual", [0.02, 1.0, 9.0])
+def test_minutes_are_kept_to_whatever_steps_and_validations_take(
+    before: float, validation: float, usual: float
 ) -> None:
-    plan = planned(task, seconds, least, max_steps)
-    assert plan.steps == pytest.approx(expected[0], abs=1)
-    assert plan.residual_members == expected[1]
-    assert plan.seconds == pytest.approx(expected[2], abs=0.11)
+    draw, taken = random.Random(0), []
+
+    def step() -> float:
+        taken.append(usual * draw.uniform(0.5, 2.0))
+        return taken[-1]
+
+    state, progress = simulate(Schedule(None, 10, 60.0), before, step, validation)
+    assert 60 - max(taken) - validation <= state.spent <= 60 + max(taken) + validation
+    assert progress == sorted(progress) and progress[0] == 0 and progress[-1] < 1
+    validated = [entry["step"] for entry in state.history]
+    assert validated[0] == 0 and validated[-1] == state.step == len(taken)
+    assert len(set(validated)) == len(validated) <= VALIDATIONS + 2
+    between = state.validating - 2 * validation  # the first and the last come in any case
+    assert between <= MAX_VALIDATION_SHARE * 60
+    if usual == 0.02 and validation == 0.01:
+        assert len(validated) >= VALIDATIONS
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_configured_number_of_members_is_kept(task: Task, members: int) -> None:
-    """Whatever the time: the timed steps included all members."""
-    for seconds in (20.0, 1e3):
-        default, chosen = (planned(task, seconds, 0.0, 5000, count) for count in (None, members))
-        assert chosen.residual_members == members and chosen.steps == default.steps
+def test_no_step_is_taken_when_the_closed_forms_have_used_the_budget() -> None:
+    state, progress = simulate(Schedule(None, 10, 60.0), 61.0, lambda: 1.0, 0.5)
+    assert state.step == 0 and not progress and len(state.history) == 1
 
 
-def test_a_model_without_residual_network_is_not_pretrained(task: Task) -> None:
-    baseline = Task.of(task.dataset, task.config.model_copy(update={"model": "gcgru"}))
-    trainer = Trainer(TrainedModel.untrained(baseline), baseline)
-    plan = budget._plan_pretraining(trainer, baseline.config, 1e3, 0.0)
-    assert plan == PretrainingPlan(baseline.config.pretraining.steps, None, 0.0)
+def test_epochs_are_validated_at_their_ends() -> None:
+    state, progress = simulate(Schedule(12, 4), 0.0, lambda: 1.0, 0.5)
+    assert [entry["step"] for entry in state.history] == [0, 4, 8, 12]
+    assert progress == [step / 12 for step in range(12)]
 
 
-@pytest.mark.parametrize("steps_per_pass", [5, 1000])
-def test_epochs_fill_the_time_with_at_most_twenty_validations(steps_per_pass: int) -> None:
-    """Short epochs are an exception: each is validated, however many there are."""
-    for seconds, validation, step in itertools.product(
-        (1.0, 7.0, 60.0), (0.01, 0.5, 4.0), (0.01, 0.3, 5.0)
-    ):
-        epochs, each = budget._plan_epochs(seconds, validation, step, steps_per_pass)
-        taken = epochs * (each * step + validation)
-        assert each <= steps_per_pass and taken <= seconds
-        assert epochs <= budget.MAX_VALIDATIONS or each == steps_per_pass
-        if not epochs:
-            assert seconds < budget.MIN_VALIDATIONS * (validation + step)
-        elif each < steps_per_pass:  # less than a tenth of the steps is left over
-            unused = seconds - taken
-            assert unused <= 0.2 * seconds + validation + step * (1 + 0.1 * epochs * each)
+def test_cpu_time_of_a_training_ends_with_its_budget() -> None:
+    started = time.process_time()
+    result = train(small_dataset(), quick(), Budget(minutes=0.02))
+    assert 0.6 < result.cost.cpu_seconds < time.process_time() - started < 4.0
+    cost, state = result.cost, result.cost.budget
+    assert cost.steps > 6 and state == Budget(minutes=0.02)  # more than the configured epochs
+    assert (cost.epochs, cost.per_epoch) == (None, None)
 
 
-@pytest.mark.parametrize(("model", "trains"), [("stonet", False), ("gcgru", True)])
-def test_in_a_short_time_pretraining_comes_before_training_steps(
-    task: Task, model: str, trains: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A baseline, which is not pretrained, takes the smallest number of steps."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    chosen = Task.of(task.dataset, task.config.model_copy(update={"model": model}))
-    config = budget._fit_into_minutes(chosen, 1e-6)
-    if trains:
-        assert config.train.epochs * config.train.steps == budget.MIN_VALIDATIONS
-        assert config.network.residual_members is None
-    else:
-        assert config.train.epochs == 0
-        assert 0 < config.pretraining.steps <= budget.SHORT_PRETRAINING
-        assert config.network.residual_members is not None
-    assert budget._fit_into_minutes(chosen, 1e-6) == config  # from the cache
-
-
-def test_a_training_with_several_members_is_repeated_bit_by_bit() -> None:
-    """The cost tells their number, whatever the configuration says."""
-    two_members = Budget(epochs=1, steps=2, pretraining_steps=4, residual_members=2)
-    first = train(small_dataset(), quick(), two_members)
-    assert first.cost.budget == two_members
-    model: Any = first.trained.model
-    assert len(model.residuals.members) == 2
-    again = train(small_dataset(), quick("network.residual_members=3"), first.cost.budget)
+def test_a_training_of_epochs_is_repeated_bit_by_bit_by_its_cost() -> None:
+    first = train(small_dataset(), quick(), Budget(epochs=2, steps=2))
+    assert first.cost.budget == Budget(epochs=2, steps=2) and first.cost.steps == 4
+    again = train(small_dataset(), quick("train.minutes=1"), first.cost.budget)
     one, two = (result.trained.model.state_dict() for result in (first, again))
     assert {n: v.tolist() for n, v in one.items()} == {n: v.tolist() for n, v in two.items()}
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_budget_that_is_no_positive_number_is_refused(minutes: float) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        Budget(minutes=minutes)
+    with pytest.raises(UsageError, match=r"train\.minutes"):
+        quick(f"train.minutes={minutes}")
+    with pytest.raises(UsageError, match="either"):
+        Budget(epochs=1, minutes=1.0)
+
+
+# A resumed training of minutes
+
+
+@pytest.fixture
+def made_up_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes only while steps and validations run."""
+    now = [0.0]
+
+    def taking(seconds: float, real: Callable) -> Callable:
+        def timed(*arguments: object) -> object:
+            result = real(*arguments)
+            now[0] += seconds
+            return result
+
+        return timed
+
+    monkeypatch.setattr(Trainer, "step", taking(STEP, Trainer.step))
+    monkeypatch.setattr(Trainer, "_validate", taking(VALIDATION, Trainer._validate))
+    monkeypatch.setattr(trainer_module, "clock", lambda device: lambda: now[0])
+
+
+def run(folder: Path, stop: int = 10**6, resume: bool = False, minutes: float = 0.5) -> State:
+    """A training of half a made-up minute, interrupted at an event."""
+    events = iter(range(10**6))
+
+    def watch(progress: Progress) -> None:
+        if next(events) == stop:
+            raise KeyboardInterrupt
+
+    task = Task.of(small_dataset(), quick(f"train.minutes={minutes}"))
+    return fit_run(task, folder, resume, watch)[1]
+
+
+def test_a_resumed_training_continues_its_budget(tmp_path: Path, made_up_clock: None) -> None:
+    """If a step takes as long again, it equals an uninterrupted one bit by bit."""
+    whole = run(tmp_path / "whole")
+    assert 30 - STEP <= whole.spent <= 30 + STEP and whole.begun == VALIDATION
+    assert whole.step == whole.spent - VALIDATION * len(whole.history)
+    for stop in (0, 3, 10, 17):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / f"{stop}", stop)
+        run(tmp_path / f"{stop}", resume=True)
+        runs = [RunFolder(tmp_path / name) for name in ("whole", f"{stop}")]
+        one, two = (next(folder.states())[1] for folder in runs)
+        assert one == two
+    longer = run(tmp_path / "whole", resume=True, minutes=1.0)
+    assert 60 - STEP <= longer.spent <= 60 + STEP and longer.history[: len(whole.history)]
+
+
+def test_the_share_that_is_reported_grows_to_one(made_up_clock: None) -> None:
+    task, shares = Task.of(small_dataset(), quick("train.minutes=0.5")), []
+    trainer = Trainer(TrainedModel.untrained(task), task)
+
+    def record(progress: Progress) -> None:
+        assert progress.steps is None
+        shares.append(progress.share)
+
+    trainer.fit(on_progress=record)
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1

@@ -106,7 +106,7 @@ def on_meta(field: Field, *settings: str) -> Trainer:
     trainer.device = trainer.loader.device = META
     trainer.parameters = [p for p in model.parameters() if p.requires_grad]
     trainer.loss_delay = 99
-    trainer.optimiser = CountingOptimiser()  # type: ignore[assignment]
+    trainer.optimisers = [CountingOptimiser()]  # type: ignore[list-item]
     trainer.tiles.prepare()
     return trainer
 
@@ -119,7 +119,7 @@ def test_a_step_does_not_wait_for_the_device(case: str) -> None:
         step_batch = trainer.loader.step_batch(number)
         with NoWaiting():
             trainer.step(step_batch)
-    assert trainer.optimiser.steps == len(trainer.unread) == 2  # type: ignore[union-attr]
+    assert trainer.optimisers[0].steps == len(trainer.unread) == 2  # type: ignore[attr-defined]
     assert all(p.grad is not None and p.grad.device == META for p in trainer.parameters)
 
 

@@ -18,17 +18,17 @@ from helpers.small import quick, small_dataset, small_field
 from stonet.config import Config, TrainConfig
 from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
-from stonet.training import pretraining
+from stonet.models.stonet import STONetwork
 from stonet.training import trainer as trainer_module
 from stonet.training.batches import hide_sensors
 from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
-from stonet.training.pretraining import PointPretrainer
 from stonet.training.run_folder import RunFolder, unpack
+from stonet.training.schedule import learning_rate_factor
 from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
-from stonet.training.trainer import Progress, StepCallback, Trainer, learning_rate_factor
+from stonet.training.trainer import Progress, StepCallback, Trainer
 
 
 def fit(
@@ -129,13 +129,9 @@ def test_every_epoch_has_enough_batches_of_any_size() -> None:
                 assert batches >= trainer.steps_per_epoch > 0
 
 
-def test_steps_change_all_parameters_but_the_pretrained_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pretraining, "CLEARLY", 2.0)  # every change by pretraining is kept
-    task, trail = Task.of(small_dataset(), quick("network.residual_members=2")), []
+def test_steps_change_all_parameters_that_require_a_gradient() -> None:
+    task, trail = Task.of(small_dataset(), quick()), []
     trained = TrainedModel.untrained(task)
-    initial = {name: p.tolist() for name, p in trained.model.named_parameters()}
 
     def record(progress: Progress) -> None:
         trail.append({name: p.tolist() for name, p in trained.model.named_parameters()})
@@ -143,12 +139,10 @@ def test_steps_change_all_parameters_but_the_pretrained_ones(
     trainer = Trainer(trained, task)
     trainer.fit(None, False, record)
     constant = {name for name, value in trail[0].items() if value == trail[-1][name]}
-    assert constant == {name for name in initial if name.startswith("residuals.")}
-    assert all(trail[0][name] != initial[name] for name in constant)  # changed by pretraining
     assert all(p.requires_grad != (n in constant) for n, p in trained.model.named_parameters())
-    assert trainer.optimiser is not None
-    (group,) = trainer.optimiser.param_groups
-    assert len(group["params"]) == len(initial) - len(constant)
+    (optimiser,) = trainer.optimisers
+    (group,) = optimiser.param_groups
+    assert len(group["params"]) == len(trail[0]) - len(constant)
 
 
 def test_hidden_sensors_depend_on_seed_and_step() -> None:
@@ -170,37 +164,38 @@ def test_hidden_sensors_depend_on_seed_and_step() -> None:
 
 def test_learning_rate_schedules() -> None:
     cosine = TrainConfig(schedule="cosine", warmup=0)
-    factors = [learning_rate_factor(cosine, step, 10, 100) for step in (0, 50, 100)]
+    factors = [learning_rate_factor(cosine, step, step / 100) for step in (0, 50, 100)]
     assert factors == pytest.approx([1.0, 0.505, 0.01])
     halving = TrainConfig(schedule="step", warmup=0)
-    factors = [learning_rate_factor(halving, step, 10, 999) for step in (0, 199, 200, 400)]
-    assert factors == [1, 1, 0.5, 0.25]
+    factors = [learning_rate_factor(halving, n, n / 1000) for n in (0, 199, 200, 400, 600, 999)]
+    assert factors == [1, 1, 0.5, 0.25, 0.125, 0.0625]
     warm = TrainConfig(schedule="constant", warmup=4)
-    factors = [learning_rate_factor(warm, step, 10, 100) for step in range(6)]
+    factors = [learning_rate_factor(warm, step, step / 100) for step in range(6)]
     assert factors == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    short = [learning_rate_factor(warm, step, step / 20) for step in range(4)]
+    assert short == pytest.approx([0.2, 0.5, 1.0, 1.0])  # over after a tenth of the training
 
 
 @pytest.fixture
 def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
-    """Learning rate and gradient norm of every step of Adam."""
+    """Learning rate and gradient norm of every step of AdamW."""
     taken: list[tuple[float, float]] = []
-    real = torch.optim.Adam.step
+    real = torch.optim.AdamW.step
 
-    def step(self: torch.optim.Adam, closure: None = None) -> None:
-        if type(self) is torch.optim.Adam:  # not AdamW, which pretraining uses
-            (group,) = self.param_groups
-            norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
-            taken.append((group["lr"], math.hypot(*norms)))
+    def step(self: torch.optim.AdamW, closure: None = None) -> None:
+        (group,) = self.param_groups
+        norms = [float(p.grad.norm()) for p in group["params"] if p.grad is not None]
+        taken.append((group["lr"], math.hypot(*norms)))
         real(self, closure)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
     return taken
 
 
 def test_schedule_and_clipping_are_applied(steps_taken: list[tuple[float, float]]) -> None:
     fit(config := quick("train.clip=1e6", "train.epochs=1", "train.lr=3e-3"))
     unclipped = [norm for _, norm in steps_taken]
-    rates = [3e-3 * learning_rate_factor(config.train, step, 3, 3) for step in range(3)]
+    rates = [3e-3 * learning_rate_factor(config.train, step, step / 3) for step in range(3)]
     assert [rate for rate, _ in steps_taken] == rates
     steps_taken.clear()
     fit(quick("train.clip=0.01", "train.epochs=1"))
@@ -323,13 +318,11 @@ def test_a_training_resumed_after_an_interrupt_equals_an_uninterrupted_one(
 def test_after_an_interrupt_within_a_step_training_resumes_from_the_state_before(
     during: str, tmp_path: Path, uninterrupted: Path
 ) -> None:
-    owner, name = (torch.optim.Adam, "step") if during == "step" else (Trainer, "_validate")
+    owner, name = (torch.optim.AdamW, "step") if during == "step" else (Trainer, "_validate")
     real, calls = getattr(owner, name), iter(range(100))
 
     def interrupted(*arguments: object) -> object:
         result = real(*arguments)  # weights have changed, the counter has not
-        if isinstance(arguments[0], torch.optim.AdamW):  # of pretraining
-            return result
         if next(calls) == (2 if during == "step" else 1):
             raise KeyboardInterrupt
         return result
@@ -343,16 +336,16 @@ def test_after_an_interrupt_within_a_step_training_resumes_from_the_state_before
     assert saved(tmp_path / "run") == saved(uninterrupted)
 
 
-def test_after_an_interrupt_in_pretraining_training_starts_anew(
+def test_after_an_interrupt_in_the_closed_forms_training_starts_anew(
     tmp_path: Path, uninterrupted: Path
 ) -> None:
     """No state is saved before the first validation."""
 
-    def interrupted(self: PointPretrainer, step: int, member: int) -> None:
+    def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(PointPretrainer, "batch", interrupted)
+        patch.setattr(STONetwork, "fit_closed_form", interrupted)
         fit(quick(), tmp_path / "run")
     assert not list(RunFolder(tmp_path / "run").states())
     fit(quick(), tmp_path / "run", resume=True)

@@ -1,0 +1,48 @@
+"""Signals during long work: SIGTERM acts like Ctrl-C, and saving is not interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+@contextmanager
+def sigterm_interrupts(first: bool = True) -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM inside the block.
+
+    Args:
+        first: whether this is the first of several processes. The others ignore SIGTERM: the first
+            one saves, and they end with it.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled((signal.SIGTERM,), interrupt if first else signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM inside the block, which should be short."""
+    with _handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[None]:
+    """Another handler of these signals inside the block; only the main thread can have one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, signal.SIG_DFL if former is None else former)
