@@ -109,6 +109,61 @@ class GraphConfig(Section):
     decoder_radius: float | None = setting(None, "radius around a query")
 
 
+class KernelConfig(Section):
+    """Sizes and form of the graph kernels; the paper's symbols in brackets."""
+
+    latent: int = setting(24, "width of the latent state [d]", ge=1)
+    hidden: int = setting(64, "hidden units of the kernels [kappa, xi]", ge=1)
+    parametric: int = setting(4, "outputs of the parametric network [a_t(x)]", ge=1)
+    frequencies: int = setting(12, "sines and cosines of the time embedding [d_t]", ge=1)
+    layers: int = setting(1, "layers of the encoder", ge=1)
+    kernel: Literal["full", "diag"] = setting("full", "kernel [kappa]: d x d matrix or diagonal")
+    edges: Literal["difference", "radius", "sharp"] = setting(
+        "difference", "kernels see x - x_j, that over the radius, or local offset and distance"
+    )
+    linear_path: bool = setting(False, "linear path beside each activation, residual encoder")
+
+
+class PaperConfig(KernelConfig):
+    """The paper's network (stonet-paper); the defaults are the paper's formula."""
+
+    rank: int = setting(24, "width of branch and trunk, if merged", ge=1)
+    decoder: Literal["revised", "fixed", "ode"] = setting(
+        "revised", "branch over neighbours, branch with weights per node, or Appendix B"
+    )
+    indices: Literal["separate", "merged"] = setting(
+        "separate", "branch for each pair (i, k), or a width of `rank` and one matrix C"
+    )
+    trunk: Literal["literal", "mlp"] = setting(
+        "literal", "sigma(eta [x, t] + zeta), or a network of [x, e_t]"
+    )
+    separable: bool = setting(False, "xi(dx, dt) = h(dx) u(dt) instead of a joint network")
+    terms: int = setting(3, "number of decoders, for equal segments of the horizon", ge=1)
+    frames: int | None = setting(None, "newest frames that are encoded; none: all", ge=1)
+    flags: bool = setting(False, "the lift also sees which channels were observed")
+    window_time: bool = setting(
+        True, "the parametric network sees the position in the window; no frame is shared"
+    )
+
+
+class OperatorConfig(KernelConfig):
+    """The paper's architecture, well conditioned (stonet-operator)."""
+
+    latent: int = setting(64, "width of the latent state [d]", ge=1)
+    hidden: int = setting(8, "hidden units of the kernels [kappa, xi]", ge=1)
+    parametric: int = setting(8, "outputs of the parametric network [a_t(x)]", ge=1)
+    frequencies: int = setting(8, "sines and cosines of the time embedding [d_t]", ge=1)
+    edges: Literal["difference", "radius", "sharp"] = setting(
+        "sharp", "kernels see x - x_j, that over the radius, or local offset and distance"
+    )
+    linear_path: bool = setting(True, "linear path beside each activation, residual encoder")
+    rank: int = setting(128, "width of branch and trunk", ge=1)
+    basis: Literal["modes", "lags"] = setting(
+        "modes", "time basis of xi: whitened modes of the training past, or the lags themselves"
+    )
+    terms: int = setting(1, "number of decoders, for equal segments of the horizon", ge=1)
+
+
 class ModelConfig(Section):
     """The operator network; the paper's symbols in brackets."""
 
@@ -141,6 +196,20 @@ class ModelConfig(Section):
         False, "encoder gets the position in the window; windows then share no frame"
     )
 
+    @property
+    def operators(self) -> PaperConfig:
+        """The settings of encoder and decoder."""
+        separate = self.decoder == "literal"
+        shared = self.model_dump(
+            include=set(PaperConfig.model_fields) & set(type(self).model_fields)
+        )
+        return PaperConfig(
+            **shared | {"decoder": "revised" if separate else self.decoder},
+            indices="separate" if separate else "merged",
+            trunk="mlp",
+            edges="sharp" if self.sharp else "radius",
+        )
+
 
 class BaselineConfig(Section):
     """Baselines and reference forecasts. None: as in the model's paper or code."""
@@ -159,6 +228,17 @@ class BaselineConfig(Section):
     legacy: bool = setting(False, "as the paper's code ran it, for models with such a form")
 
 
+class TrainDefaults(NamedTuple):
+    """Settings of the optimisation for models without values of their own."""
+
+    batch: int = 8
+    alpha: float = 0.1
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+
+
+TRAIN_DEFAULTS = TrainDefaults()
+
+
 class TrainConfig(Section):
     """The optimisation."""
 
@@ -166,15 +246,19 @@ class TrainConfig(Section):
     steps: int | None = setting(
         None, "steps of an epoch; none: one pass over the training windows", ge=1
     )
-    batch: int = setting(8, "windows in a step", ge=1)
+    batch: int | None = setting(None, "windows in a step; none: the model's own", ge=1)
     consecutive: int | None = setting(
         None, "consecutive windows in a batch, which share frames; none: the model's own", ge=1
     )
     lr: float | None = setting(None, "learning rate; none: the model's own", gt=0)
-    schedule: Literal["cosine", "step", "constant"] = setting("cosine", "learning-rate schedule")
+    schedule: Literal["cosine", "step", "constant"] | None = setting(
+        None, "learning-rate schedule; none: the model's own"
+    )
     warmup: int = setting(20, "steps of linear warm-up", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
-    alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
+    alpha: float | None = setting(
+        None, "weight of the reconstruction loss; none: the model's own", ge=0
+    )
     patience: int = setting(10, "epochs without improvement before training stops", ge=1)
     validation_windows: int = setting(
         64, "largest number of validation windows; fewer if there are many points", ge=1
@@ -188,6 +272,19 @@ class TrainConfig(Section):
         "float32", "precision of matrix products in training steps"
     )
     seed: int = setting(0, "seed of initial weights and of all random draws")
+
+    @property
+    def complete(self) -> CompleteTrainConfig:
+        """The same with the usual value for what neither user nor model has set."""
+        return CompleteTrainConfig(**self.model_dump(exclude_none=True))
+
+
+class CompleteTrainConfig(TrainConfig):
+    """A TrainConfig in which every value of a model is filled in."""
+
+    batch: int = TRAIN_DEFAULTS.batch
+    alpha: float = TRAIN_DEFAULTS.alpha
+    schedule: Literal["cosine", "step", "constant"] = TRAIN_DEFAULTS.schedule
 
 
 class PretrainingConfig(Section):
@@ -215,6 +312,8 @@ class Config(Section):
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
     network: ModelConfig = ModelConfig()
+    paper: PaperConfig = PaperConfig()
+    operator: OperatorConfig = OperatorConfig()
     baseline: BaselineConfig = BaselineConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -230,7 +329,7 @@ def load_config(
     """A configuration from a preset, a TOML file and single settings; the last one wins.
 
     Args:
-        preset: "default", "paper" or "tiny".
+        preset: "default", "paper", "operator" or "tiny".
         path: a TOML file with some of the settings.
         settings: "section.key=value" strings, a dictionary with nested or dotted keys, or a
             Config, of which the values count that were set explicitly.

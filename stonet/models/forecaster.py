@@ -16,14 +16,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from stonet.config import Config
+from stonet.config import TRAIN_DEFAULTS, Config
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
@@ -107,6 +107,14 @@ class Forecaster(nn.Module, ABC):
 
     inductive: bool = True  # can forecast at points that were not in training
     lr: float = 1e-2  # default learning rate
+    alpha: float = (
+        TRAIN_DEFAULTS.alpha
+    )  # weight of the reconstruction loss
+    batch: int = TRAIN_DEFAULTS.batch  # windows in a step
+    schedule: Literal["cosine", "step", "constant"] = TRAIN_DEFAULTS.schedule  # of the rate
+    muon: bool = False  # whether matrices are trained with Muon
+    adam_only: tuple[str, ...] = ()  # prefixes of the parameters that AdamW trains all the same
+    skips_weights: bool = False  # a step may leave weights without a gradient
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
     consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
     tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist

@@ -101,6 +101,7 @@ class STONetwork(Forecaster):
         self.inductive = network.decoder != "fixed"
         self.tiled = network.decoder not in ("fixed", "ode")
         self.frame_wise = not network.window_time
+        self.skips_weights = network.terms > 1 or network.kernel == "diag"
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
@@ -111,7 +112,7 @@ class STONetwork(Forecaster):
         features = time_spec.features + int(network.window_time)
         flags = channels if channels > 1 else 0  # which channels of a point are observed
         self.lift = nn.Linear(channels + flags, network.latent)  # P
-        self.encoder = MultipoleEncoder(dimension, features, graph.levels, network)
+        self.encoder = MultipoleEncoder(dimension, features, graph.levels, network.operators)
         edge = edge_width(self.describe, dimension)
         self.base = (
             None if network.base == "none" else LinearForecast(time_spec, channels, network.base)
@@ -127,9 +128,10 @@ class STONetwork(Forecaster):
             )
         self.num_frames = min(network.frames or time_spec.past, time_spec.past)
         sizes = Sizes(
-            dimension, time_spec.features, edge, self.num_frames, time_spec.horizon, len(nodes)
+            *(dimension, time_spec.features, edge, self.num_frames, time_spec.horizon, len(nodes)),
+            rates=tuple(time_spec.step / period for period in time_spec.periods),
         )
-        self.decoder = build_decoder(sizes, network)
+        self.decoder = build_decoder(sizes, network.operators)
         self.project = nn.Linear(network.latent, channels)  # P'
         nn.init.zeros_(self.project.bias)
 
@@ -265,6 +267,7 @@ class STONetwork(Forecaster):
             lag=batch.on_host.lag[:, -self.num_frames :],
             lead=batch.on_host.lead,
             calendar=batch.future_time,
+            issue=batch.issue_time,
         )
         correction = self.project(self.decoder(inputs, queries.decoder))
         if self.base is None or queries.stencil is None:

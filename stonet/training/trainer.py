@@ -83,7 +83,7 @@ class Trainer:
 
     def __init__(self, trained: TrainedModel, task: Task) -> None:
         self.trained, self.model, self.nodes = trained, trained.model, task.nodes
-        self.config, self.state = trained.config.train, State()
+        self.config, self.state = trained.config.train.complete, State()
         self.device = pick_device(self.config.device)
         check_precision(self.config.precision, self.device)
         self.windows = task.windows("train", task.stride)
@@ -152,12 +152,10 @@ class Trainer:
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if distributed.size() > 1 and self.optimiser is not None:
-            network = self.trained.config.network
-            unused = network.terms > 1 or network.kernel == "diag"  # a step may skip weights
             self.network = DistributedDataParallel(
                 self.model,
                 broadcast_buffers=False,  # constants
-                find_unused_parameters=unused,
+                find_unused_parameters=self.model.skips_weights,
             )
 
     def _initialise(self) -> None:
