@@ -149,7 +149,7 @@ class PaperConfig(KernelConfig):
 class OperatorConfig(KernelConfig):
     """The paper's architecture, well conditioned (stonet-operator)."""
 
-    latent: int = setting(64, "width of the latent state [d]", ge=1)
+    latent: int = setting(32, "width of the latent state [d]", ge=1)
     hidden: int = setting(8, "hidden units of the kernels [kappa, xi]", ge=1)
     parametric: int = setting(8, "outputs of the parametric network [a_t(x)]", ge=1)
     frequencies: int = setting(8, "sines and cosines of the time embedding [d_t]", ge=1)

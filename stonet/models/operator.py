@@ -65,6 +65,7 @@ class OperatorNetwork(FrameNetwork):
 
     lr = 3e-3
     batch = 16
+    consecutive = 4
     muon = True
     adam_only = ("decoder.trunk",)
 

@@ -107,7 +107,7 @@ class Trunk(nn.Module):
         return self.network(with_place(self.embedding(time), position))
 
 
-def trunk_time(inputs: DecoderInput, unit: float) -> Float[Tensor, "samples future feature"]:
+def trunk_time(inputs: DecoderInput, unit: int) -> Float[Tensor, "samples future feature"]:
     """The lead in this unit and the calendar; one sample for all if they have the same times."""
     lead, calendar = inputs.lead, inputs.calendar
     samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
