@@ -109,34 +109,59 @@ class GraphConfig(Section):
     decoder_radius: float | None = setting(None, "radius around a query")
 
 
-class ModelConfig(Section):
-    """The operator network; the paper's symbols in brackets."""
+class KernelConfig(Section):
+    """Sizes and form of the graph kernels; the paper's symbols in brackets."""
 
-    latent: int = setting(16, "width of the latent state [d]", ge=1)
-    rank: int = setting(32, "number of branch and trunk outputs", ge=1)
-    hidden: int = setting(16, "hidden units of the kernels [kappa, xi]", ge=1)
+    latent: int = setting(24, "width of the latent state [d]", ge=1)
+    hidden: int = setting(64, "hidden units of the kernels [kappa, xi]", ge=1)
     parametric: int = setting(4, "outputs of the parametric network [a_t(x)]", ge=1)
-    frequencies: int = setting(8, "sines and cosines of the time embedding [d_t]", ge=1)
+    frequencies: int = setting(12, "sines and cosines of the time embedding [d_t]", ge=1)
     layers: int = setting(1, "layers of the encoder", ge=1)
     kernel: Literal["full", "diag"] = setting("full", "kernel [kappa]: d x d matrix or diagonal")
-    decoder: Literal["revised", "literal", "fixed", "ode"] = setting(
-        "revised", "form of the decoder; literal is the paper's formula"
+    edges: Literal["difference", "radius", "sharp"] = setting(
+        "difference", "kernels see x - x_j, that over the radius, or local offset and distance"
     )
-    separable: bool = setting(True, "xi(dx, dt) = h(dx) u(dt) instead of a joint network")
-    terms: int = setting(1, "number of decoders, for equal segments of the horizon", ge=1)
-    base: Literal["ridge", "persistence", "none"] = setting(
-        "ridge", "forecast that the network corrects"
+    linear_path: bool = setting(False, "linear path beside each activation, residual encoder")
+
+
+class PaperConfig(KernelConfig):
+    """The paper's network (stonet-paper); the defaults are the paper's formula."""
+
+    rank: int = setting(24, "width of branch and trunk, if merged", ge=1)
+    decoder: Literal["revised", "fixed", "ode"] = setting(
+        "revised", "branch over neighbours, branch with weights per node, or Appendix B"
     )
-    frames: int | None = setting(12, "newest frames that are encoded; none: all", ge=1)
-    sharp: bool = setting(True, "kernels get offsets in radii, the distance and a self flag")
-    residual_width: int = setting(128, "width of the point-wise residual network; 0: none", ge=0)
-    sun: bool = setting(True, "solar position as an input, if there are hours and latitudes")
-    linear_path: bool = setting(
-        True, "linear path beside each activation, trunk as 1 + trunk, residual encoder"
+    indices: Literal["separate", "merged"] = setting(
+        "separate", "branch for each pair (i, k), or a width of `rank` and one matrix C"
     )
+    trunk: Literal["literal", "mlp"] = setting(
+        "literal", "sigma(eta [x, t] + zeta), or a network of [x, e_t]"
+    )
+    separable: bool = setting(False, "xi(dx, dt) = h(dx) u(dt) instead of a joint network")
+    terms: int = setting(3, "number of decoders, for equal segments of the horizon", ge=1)
+    frames: int | None = setting(None, "newest frames that are encoded; none: all", ge=1)
+    flags: bool = setting(False, "the lift also sees which channels were observed")
     window_time: bool = setting(
-        False, "encoder gets the position in the window; windows then share no frame"
+        True, "the parametric network sees the position in the window; no frame is shared"
     )
+
+
+class OperatorConfig(KernelConfig):
+    """The paper's architecture, well conditioned (stonet-operator)."""
+
+    latent: int = setting(32, "width of the latent state [d]", ge=1)
+    hidden: int = setting(8, "hidden units of the kernels [kappa, xi]", ge=1)
+    parametric: int = setting(8, "outputs of the parametric network [a_t(x)]", ge=1)
+    frequencies: int = setting(8, "sines and cosines of the time embedding [d_t]", ge=1)
+    edges: Literal["difference", "radius", "sharp"] = setting(
+        "sharp", "kernels see x - x_j, that over the radius, or local offset and distance"
+    )
+    linear_path: bool = setting(True, "linear path beside each activation, residual encoder")
+    rank: int = setting(128, "width of branch and trunk", ge=1)
+    basis: Literal["modes", "lags"] = setting(
+        "modes", "time basis of xi: whitened modes of the training past, or the lags themselves"
+    )
+    terms: int = setting(1, "number of decoders, for equal segments of the horizon", ge=1)
 
 
 class NetworkConfig(Section):
@@ -148,8 +173,10 @@ class NetworkConfig(Section):
     hidden: int = setting(32, "hidden units of each kernel", ge=1, le=4096)
     parametric: int = setting(16, "outputs of the parametric network [a(x, t)]", ge=1, le=1024)
     layers: int = setting(1, "layers of the encoder; 0: none", ge=0, le=64)
-    anchor: Literal["last", "daily", "linear"] = setting(
-        "last", "forecast that the network corrects; daily needs a past of one day"
+    anchor: Literal["last", "blend", "linear"] = setting(
+        "blend",
+        "forecast that the network corrects: newest value, its blend with the daily value"
+        " and the mean, or the linear forecast",
     )
     dropout: float = setting(0.0, "share of branch outputs dropped in training", ge=0, lt=1)
     mode_floor: float = setting(
@@ -175,6 +202,17 @@ class BaselineConfig(Section):
     legacy: bool = setting(False, "as the paper's code ran it, for models with such a form")
 
 
+class TrainDefaults(NamedTuple):
+    """Settings of the optimisation for models without values of their own."""
+
+    batch: int = 8
+    alpha: float = 0.1
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+
+
+TRAIN_DEFAULTS = TrainDefaults()
+
+
 class TrainConfig(Section):
     """The optimisation."""
 
@@ -185,21 +223,25 @@ class TrainConfig(Section):
     steps: int | None = setting(
         None, "steps of an epoch; none: one pass over the training windows", ge=1
     )
-    batch: int = setting(8, "windows in a step", ge=1)
+    batch: int | None = setting(None, "windows in a step; none: the model's own", ge=1)
     consecutive: int | None = setting(
         None, "consecutive windows in a batch, which share frames; none: the model's own", ge=1
     )
     optimiser: Literal["auto", "adam", "muon"] = setting("auto", "auto: the model's own")
     lr: float | None = setting(None, "learning rate; none: the model's own", gt=0)
     decay: float | None = setting(None, "weight decay; none: the model's own", ge=0)
-    schedule: Literal["cosine", "step", "constant"] = setting(
-        "cosine", "learning-rate schedule; step halves the rate after each fifth of the training"
+    schedule: Literal["cosine", "step", "constant"] | None = setting(
+        None,
+        "learning-rate schedule; step halves the rate after each fifth of the training; none: the "
+        "model's own",
     )
     warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
-    alpha: float = setting(0.1, "weight of the reconstruction loss", ge=0)
     race: float = setting(
         0.25, "share of the training in which the model's candidate settings compete", ge=0, lt=1
+    )
+    alpha: float | None = setting(
+        None, "weight of the reconstruction loss; none: the model's own", ge=0
     )
     patience: int = setting(10, "epochs without improvement before training stops", ge=1)
     validation_windows: int = setting(
@@ -214,6 +256,19 @@ class TrainConfig(Section):
         "float32", "precision of matrix products in training steps"
     )
     seed: int = setting(0, "seed of initial weights and of all random draws")
+
+    @property
+    def complete(self) -> CompleteTrainConfig:
+        """The same with the usual value for what neither user nor model has set."""
+        return CompleteTrainConfig(**self.model_dump(exclude_none=True))
+
+
+class CompleteTrainConfig(TrainConfig):
+    """A TrainConfig in which every value of a model is filled in."""
+
+    batch: int = TRAIN_DEFAULTS.batch
+    alpha: float = TRAIN_DEFAULTS.alpha
+    schedule: Literal["cosine", "step", "constant"] = TRAIN_DEFAULTS.schedule
 
 
 class AugmentationConfig(Section):
@@ -232,6 +287,8 @@ class Config(Section):
     data: DataConfig = DataConfig()
     graph: GraphConfig = GraphConfig()
     network: NetworkConfig = NetworkConfig()
+    paper: PaperConfig = PaperConfig()
+    operator: OperatorConfig = OperatorConfig()
     baseline: BaselineConfig = BaselineConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     train: TrainConfig = TrainConfig()
@@ -246,7 +303,7 @@ def load_config(
     """A configuration from a preset, a TOML file and single settings; the last one wins.
 
     Args:
-        preset: "default", "paper" or "tiny".
+        preset: "default", "paper", "operator" or "tiny".
         path: a TOML file with some of the settings.
         settings: "section.key=value" strings, a dictionary with nested or dotted keys, or a
             Config, of which the values count that were set explicitly.

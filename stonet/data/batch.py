@@ -161,26 +161,19 @@ def make_batch(
     past: Int64[np.ndarray, "batch past"],
     ask: Int64[np.ndarray, "batch future"],
     time_spec: TimeSpec,
-    window_time: bool,
 ) -> Batch:
     """The batch of windows that see the frames `past` and are asked for the times `ask`."""
     issue = times[past[:, -1]]
     lag, lead = time_spec.steps(times[past] - issue[:, None]), time_spec.steps(ask - issue[:, None])
-    if window_time:
-        used, position = past.ravel(), np.arange(past.size).reshape(past.shape)
-    else:
-        used, position = np.unique(past, return_inverse=True)
-        position = position.reshape(past.shape)
-    features = [time_spec.calendar_features(times[used])]
-    if window_time:
-        features.append(lag.reshape(-1, 1) / time_spec.horizon)
+    used, position = np.unique(past, return_inverse=True)
+    position = position.reshape(past.shape)
     if (lag == lag[:1]).all() and (lead == lead[:1]).all():
         lag, lead = lag[:1], lead[:1]
     values, seen = frames(used)
     return Batch(
         frames=values,
         observed=None if bool(seen.all()) else seen,
-        frame_time=torch.from_numpy(np.concatenate(features, axis=-1)),
+        frame_time=torch.from_numpy(time_spec.calendar_features(times[used])),
         past=torch.from_numpy(position),
         lag=torch.from_numpy(lag),
         lead=torch.from_numpy(lead),

@@ -38,7 +38,6 @@ class Windows:
     times: Int64[np.ndarray, " time"]
     starts: Int64[np.ndarray, " window"]
     time_spec: TimeSpec
-    window_time: bool = False  # inputs also tell their position in the window; then none is shared
     nodes: Int64[np.ndarray, " node"] | None = None  # positions of the points; None: all of them
     labels: Bool[np.ndarray, "window future"] | None = None  # targets that are given; None: all
     hidden: Bool[np.ndarray, "time node"] | None = None  # inputs that are not given; None: none
@@ -106,9 +105,7 @@ class Windows:
         time_spec = self.time_spec
         past = self.starts[chosen][:, None] + np.arange(time_spec.past)
         future = self.starts[chosen][:, None] + time_spec.past + np.arange(time_spec.horizon)
-        return make_batch(
-            self.given, self.times, past, self.times[future], time_spec, self.window_time
-        )
+        return make_batch(self.given, self.times, past, self.times[future], time_spec)
 
     def targets(
         self, chosen: Int64[np.ndarray, " batch"]
@@ -209,7 +206,6 @@ def cut(
     scaler: Scaler,
     time_spec: TimeSpec,
     stride: int = 1,
-    window_time: bool = False,
     nodes: Int64[np.ndarray, " node"] | None = None,
 ) -> Windows:
     """All windows of the fields, `stride` frames apart; none crosses a field's end."""
@@ -229,4 +225,4 @@ def cut(
             f"{time_spec.step / 1e9:g} s). Give more data, or shorten data.past or data.horizon."
         )
     times = np.concatenate([f.times for f in fields])
-    return Windows(fields, scaler, times, joined, time_spec, window_time, nodes)
+    return Windows(fields, scaler, times, joined, time_spec, nodes)

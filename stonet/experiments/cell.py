@@ -149,15 +149,12 @@ def config_hash(config: Config) -> str:
 def _relevant(config: Config) -> dict[str, Any]:
     """The settings that affect the model: a baseline ignores those of STONet, and vice versa."""
     content = config.model_dump()
-    if config.model == "stonet":
-        return content | {"baseline": None}
-    network = content["network"]
-    base_settings = {name: network[name] for name in ("window_time", "sun")}
+    own = {"stonet": "network", "stonet-paper": "paper", "stonet-operator": "operator"}
+    used = {"graph", own[config.model]} if config.model in own else {"baseline"}
+    foreign = {"graph", "network", "paper", "operator", "baseline"} - used
+    content |= {name: None for name in foreign}
     has_base = config.model == "linear" or config.baseline.base != "none"
-    return content | {
-        "graph": None,
-        "network": base_settings if has_base else network["window_time"],
-    }
+    return content | ({"sun": config.network.sun} if has_base else {})
 
 
 def _sha256(content: Any) -> str:

@@ -155,7 +155,6 @@ class BetweenSteps:
             true_times: pass the true times of the inputs; otherwise the model assumes regular ones.
         """
         windows, time_spec, every = self.windows(), self.training.task.time_spec, self.every
-        window_time = self.training.task.config.network.window_time
         for chosen in in_batches(windows, BATCH):
             start = windows.starts[chosen][:, None]
             past = start + every - 1 + every * np.arange(time_spec.past)
@@ -165,9 +164,7 @@ class BetweenSteps:
                 past = past - early
             ahead = every * time_spec.past + np.arange(every * time_spec.horizon)
             target_times = windows.times[start + ahead]
-            batch = make_batch(
-                windows.given, windows.times, past, target_times, time_spec, window_time
-            )
+            batch = make_batch(windows.given, windows.times, past, target_times, time_spec)
             if not true_times:
                 lag = torch.arange(1.0 - time_spec.past, 1.0).expand_as(batch.lag)
                 batch = replace(batch, lag=lag)

@@ -21,7 +21,7 @@ BLOCK = 256  # targets in a block: small enough for the cache, large enough for 
 FEW = 48  # targets that a block has at least, even if their degrees differ
 ALIKE = 1.1  # largest degree of a larger block, over its smallest
 SLACK = 1e-12  # relative; d(x, y) <= radius is inclusive, as in the paper
-Describe = Literal["nothing", "offset", "sharp"]  # what the kernels see of an edge
+Describe = Literal["nothing", "difference", "offset", "sharp"]  # what the kernels see of an edge
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,16 @@ def edge_features(
 ) -> Float64[np.ndarray, "edge feature"]:
     """What the kernels see of each edge.
 
-    "offset" is the paper's x - x_j. "sharp" is the offset in x's local directions, the distance and
-    its square, and whether x_j is x itself. Lengths are in radii, whatever unit the data have.
+    "difference" is the paper's x - x_j, in the unit of the coordinates; "offset" is the same over
+    the radius. "sharp" is the offset in x's local directions, the distance and its square, and
+    whether x_j is x itself; its lengths are in radii, whatever unit the data have.
     """
     geometry = targets.geometry
     x, y = targets.embedded[target], sources.embedded[source]
+    if describe == "nothing":
+        return np.zeros((len(target), 0))
     if describe != "sharp":
-        return (x - y) / radius if describe == "offset" else np.zeros((len(target), 0))
+        return x - y if describe == "difference" else (x - y) / radius
     distance = geometry.distance(x, y)[:, None] / radius
     offset = geometry.offset(x, y) / radius
     return np.concatenate([offset, distance, distance**2, same_place(distance)], axis=1)
@@ -164,7 +167,7 @@ def edge_features(
 
 def edge_width(describe: Describe, dimension: int) -> int:
     """How many features an edge has."""
-    return {"nothing": 0, "offset": dimension, "sharp": 5}[describe]
+    return {"nothing": 0, "difference": dimension, "offset": dimension, "sharp": 5}[describe]
 
 
 def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:

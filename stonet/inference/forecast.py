@@ -218,7 +218,6 @@ def latest_batch(
         np.arange(time_spec.past)[None],
         requested[None],
         time_spec,
-        trained.config.network.window_time,
     )
 
 

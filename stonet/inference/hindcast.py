@@ -164,7 +164,6 @@ class _History:
             issues[:, None] + np.arange(1 - time_spec.past, 1),
             self.target_times(issues),
             time_spec,
-            trained.config.network.window_time,
         )
 
 

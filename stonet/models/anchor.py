@@ -1,10 +1,12 @@
 r"""Anchors: the simple forecasts that the network corrects.
 
-    last    u(x, t0)                                the newest value
-    daily   u(x, t0 + lead - n days)                the newest value at the target's time of day
-    linear  the closed-form linear forecast         `stonet.linear.regression`
+    last    u(x, t0)                                                    the newest value
+    blend   alpha(lead) u(x, t0) + beta(lead) u(x, t0 + lead - n days) + gamma(lead)
+    linear  the closed-form linear forecast                             `stonet.linear.regression`
 
-The first two are read from the history of a point, at whole leads, and are linear between them.
+The first two are read from the history of a point at whole leads. The coefficients of the blend
+are fitted by least squares; without a daily cycle beta is zero, and the newest value is damped
+towards the mean.
 """
 
 from __future__ import annotations
@@ -13,40 +15,74 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from stonet.data.durations import DAY
 from stonet.data.time_spec import TimeSpec
 
-Anchor = Literal["last", "daily", "linear"]
+Anchor = Literal["last", "blend", "linear"]
+TERMS = 3  # of the blend: newest value, daily value, constant
 
 
-def possible_anchors(time_spec: TimeSpec) -> tuple[Anchor, ...]:
-    """The anchors that the data allow: a daily value needs a past of one day."""
-    day = DAY / time_spec.step
-    daily = time_spec.daily and time_spec.past >= math.ceil(day)
-    return ("last", "daily", "linear") if daily else ("last", "linear")
+def has_daily_value(time_spec: TimeSpec) -> bool:
+    """Whether the past reaches back to the target's time of day."""
+    return time_spec.daily and time_spec.past >= math.ceil(DAY / time_spec.step)
 
 
-def anchor_at_leads(
-    history: Float[Tensor, "batch lag node channel"], anchor: Anchor, time_spec: TimeSpec
-) -> Float[Tensor, "batch knot node channel"]:
-    """The anchor at the leads 0, 1, ..., horizon; a single row if it is the same for all.
+def blend_terms(
+    history: Float[Tensor, "batch lag node channel"], time_spec: TimeSpec
+) -> Float[Tensor, "term batch knot node channel"]:
+    """Newest value, daily value (or 0) and 1, at the leads 0, 1, ..., horizon.
 
     Args:
         history: of the nodes, newest first.
-        anchor: "last" or "daily".
         time_spec: step, past and horizon of the data.
     """
-    if anchor != "daily":
-        return history[:, :1]
+    knots = time_spec.horizon + 1
+    newest = history[:, :1].expand(-1, knots, -1, -1)
+    if not has_daily_value(time_spec):
+        return torch.stack([newest, torch.zeros_like(newest), torch.ones_like(newest)])
     day = DAY / time_spec.step
-    lead = torch.arange(time_spec.horizon + 1, dtype=torch.float64)
+    lead = torch.arange(knots, dtype=torch.float64)
     age = (day * torch.ceil(lead / day - 1e-6) - lead).clamp(0, time_spec.past - 1)
     lag = torch.arange(time_spec.past, dtype=torch.float64)
     share = (1 - (age[:, None] - lag).abs()).clamp(min=0)
-    return torch.einsum("kl,blnc->bknc", share.to(history), history)
+    daily = torch.einsum("kl,blnc->bknc", share.to(history), history)
+    return torch.stack([newest, daily, torch.ones_like(newest)])
+
+
+class BlendMoments:
+    """Sums for the least-squares coefficients of the blend, by lead and channel.
+
+    Args:
+        horizon: number of trained leads.
+        channels: of the field.
+    """
+
+    def __init__(self, horizon: int, channels: int) -> None:
+        self.xx = torch.zeros(horizon, channels, TERMS, TERMS, dtype=torch.float64)
+        self.xy = torch.zeros(horizon, channels, TERMS, dtype=torch.float64)
+
+    def add(
+        self,
+        terms: Float[Tensor, "term batch knot node channel"],
+        target: Float[Tensor, "batch future node channel"],
+        mask: Float[Tensor, "batch future node channel"],
+    ) -> None:
+        """Add some windows, at the nodes where the mask is 1."""
+        x, y, w = terms[:, :, 1:].double(), target.double(), mask.double()
+        self.xx += torch.einsum("pbfnc,qbfnc,bfnc->fcpq", x, x, w)
+        self.xy += torch.einsum("pbfnc,bfnc,bfnc->fcp", x, y, w)
+
+    def solve(self) -> Float64[Tensor, "knot channel term"]:
+        """The coefficients; at lead 0 the newest value itself."""
+        size = self.xx.diagonal(dim1=-2, dim2=-1).amax(-1).clamp(min=1.0)
+        ridge = 1e-9 * size[..., None, None] * torch.eye(TERMS, dtype=torch.float64)
+        solved = torch.linalg.solve(self.xx + ridge, self.xy)
+        first = torch.zeros_like(solved[:1])
+        first[..., 0] = 1.0
+        return torch.cat([first, solved])
 
 
 def between_knots(

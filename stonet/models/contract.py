@@ -106,11 +106,7 @@ def make_case(build: Builder, field: Field, settings: Sequence[str] = ()) -> Cas
     time_spec = replace(time_spec, yearly=False, sunny=field.calendar)
     config = resolve_graph(config, field.points)
     scaler = Scaler.fit(parts["train"], np.arange(len(field.points)))
-    window_time = False
-    train, validation = (
-        cut(parts[part], scaler, time_spec, window_time=window_time)
-        for part in ("train", "validation")
-    )
+    train, validation = (cut(parts[part], scaler, time_spec) for part in ("train", "validation"))
 
     def rebuild() -> Forecaster:
         with torch.random.fork_rng(devices=[]):

@@ -16,14 +16,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from stonet.config import Config
+from stonet.config import TRAIN_DEFAULTS, Config
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.data.time_spec import TimeSpec
@@ -110,6 +110,10 @@ class Forecaster(nn.Module, ABC):
     decay: float = 0.0  # default weight decay
     muon: bool = False  # whether Muon updates its matrices, and AdamW the other weights
     adam_only: tuple[str, ...] = ()  # beginnings of names of weights that Muon leaves to AdamW
+    alpha: float = TRAIN_DEFAULTS.alpha  # weight of the reconstruction loss
+    batch: int = TRAIN_DEFAULTS.batch  # windows in a step
+    schedule: Literal["cosine", "step", "constant"] = TRAIN_DEFAULTS.schedule  # of the rate
+    skips_weights: bool = False  # a step may leave weights without a gradient
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
     consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
     tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist
@@ -186,11 +190,12 @@ class Forecaster(nn.Module, ABC):
         """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
 
-    def candidates(self, config: Config) -> Sequence[Mapping[str, Any]]:
+    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, Any]]:
         """Settings among which a race chooses; see `stonet.training.race`.
 
         Args:
             config: the configuration that they change.
+            samples: training windows times points.
 
         Returns:
             dictionaries {"section.key": value} of the sections network, augmentation and train; the

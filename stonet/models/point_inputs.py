@@ -117,5 +117,3 @@ def sun_at_leads(
 def sun_width(time_spec: TimeSpec) -> int:
     """Number of features that `sun_at_leads` gives."""
     return time_spec.horizon + 1 if time_spec.sunny else 0
-
-

@@ -31,10 +31,14 @@ from stonet.models.baselines.mstgcn import MSTGCN
 from stonet.models.baselines.stgcn import STGCN
 from stonet.models.baselines.tgcn import TGCN
 from stonet.models.forecaster import Builder, Forecaster
+from stonet.models.operator import OperatorNetwork
+from stonet.models.paper import PaperNetwork
 from stonet.models.stonet import STONetwork
 
 MODELS: dict[str, Builder] = {
     "stonet": STONetwork,
+    "stonet-operator": OperatorNetwork,
+    "stonet-paper": PaperNetwork,
     "climatology": Climatology,
     "daily": persistence.Daily,
     "linear": persistence.linear,
@@ -49,7 +53,8 @@ MODELS: dict[str, Builder] = {
     "tgcn": TGCN,
 }
 REFERENCE_FORECASTS = ("persistence", "daily", "climatology", "linear")  # to be beaten by models
-BASELINES = tuple(name for name in MODELS if name != "stonet" and name not in REFERENCE_FORECASTS)
+OURS = ("stonet", "stonet-operator", "stonet-paper")
+BASELINES = tuple(name for name in MODELS if name not in (*OURS, *REFERENCE_FORECASTS))
 ENTRY_POINTS = "stonet.models"  # group of the entry points that add models
 
 

@@ -6,8 +6,8 @@ r"""STONet: one operator network from the past at scattered points to values any
     b, tau = branch(v around x, state of x), trunk(lead, place, time)      decode `BranchTrunk`
     u(x,t) = anchor(x, t) + s(lead) (<b, tau> / sqrt(R) + c)         project
 
-The anchor is the last value, the value of the day before or the linear forecast; s is its mean
-error by lead. A point without a past has the kriged state of its neighbours. No weight belongs to
+The anchor is a blend of the last and the daily value, or the linear forecast; s is its mean error
+by lead. A point without a past has the kriged state of its neighbours. No weight belongs to
 a node, so points may come and go. `stonet.models.paper` has the network as the paper prints it.
 """
 
@@ -48,7 +48,7 @@ from stonet.linear.kriging import Covariance
 from stonet.linear.kriging_graph import CANDIDATES, KrigingGraph, make_kriging_graph
 from stonet.linear.local_polynomials import STENCIL_NODES, Stencil, make_stencil
 from stonet.linear.regression import LinearForecast
-from stonet.models.anchor import anchor_at_leads, between_knots, possible_anchors
+from stonet.models.anchor import TERMS, BlendMoments, between_knots, blend_terms
 from stonet.models.forecaster import (
     Encoding,
     Forecaster,
@@ -73,6 +73,7 @@ from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
 from stonet.operators.temporal_modes import TemporalModes
 
+FEW_SAMPLES = 300_000  # training windows times points, below which candidates compete
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
 SCALE_BATCH = 16  # windows that are read together
 SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
@@ -121,6 +122,7 @@ class STONetwork(Forecaster):
     adam_only = ("decoder.trunk", "decoder.bias", "parametric")
     hidden_sensors = 0.1
     scale: Tensor
+    blend: Tensor
     spacing: Tensor
     range: Tensor
     nugget: Tensor
@@ -132,15 +134,17 @@ class STONetwork(Forecaster):
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
-        anchors = possible_anchors(time_spec)
-        self.anchor = network.anchor if network.anchor in anchors else "last"
+        self.anchor = network.anchor
         self.axes = PlaceAxes(nodes)
         self.history = History(time_spec, channels)
         width = self.history.width
         self.modes = TemporalModes(width, network.mode_floor)
         self.base = LinearForecast(time_spec, channels) if self.anchor == "linear" else None
-        scale = torch.ones(2, time_spec.horizon + 1, channels)  # with, without a past
-        self.register_buffer("scale", scale)
+        knots = time_spec.horizon + 1
+        self.register_buffer("scale", torch.ones(2, knots, channels))  # with, without a past
+        blend = torch.zeros(knots, channels, TERMS)
+        blend[..., 0] = 1.0
+        self.register_buffer("blend", blend)  # starts as the newest value
         for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
@@ -168,15 +172,14 @@ class STONetwork(Forecaster):
             drop=network.dropout,
         )
 
-    @classmethod
-    def candidates(cls, config: Config, time_spec: TimeSpec) -> tuple[Mapping[str, Any], ...]:
-        """Settings between which a short race decides: anchors and regularisation."""
-        plain = {"network.dropout": 0.0, "train.decay": 1e-4, "train.lr": 1e-2}
+    def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, Any], ...]:
+        """How much to regularise and which anchor to take is decided by a race if data are few."""
+        if samples > FEW_SAMPLES:
+            return ()
         strong = {"network.dropout": 0.3, "train.decay": 0.5, "train.lr": 3e-3}
         return (
-            {"network.anchor": "last", **plain},
-            {"network.anchor": "last", **strong},
-            {"network.anchor": "linear", **strong},
+            {"network.anchor": "blend", **strong},
+            {"network.anchor": "linear", **strong, "train.decay": 0.1},
         )
 
     @property
@@ -185,7 +188,7 @@ class STONetwork(Forecaster):
         return Covariance(float(self.spacing), float(self.range), float(self.nugget))
 
     def node_graph(self, nodes: Points) -> NodesGraph:
-        """New points join level 0; training points keep theirs; only new points: a new partition."""
+        """New points join level 0; training points keep theirs; new points alone are divided."""
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
         multipole = build_graph(nodes, level, self.radii, "sharp")
         return NodesGraph(multipole.to(*self._device_dtype), self._sites(nodes))
@@ -233,14 +236,13 @@ class STONetwork(Forecaster):
         latent = self.lift(torch.cat(inputs, dim=-1))
         for layer in self.layers:
             latent = layer(latent, graph.multipole, present)
-        anchor = anchor_at_leads(history, self.anchor, self.time_spec)
-        anchor = anchor.permute(2, 0, 1, 3).flatten(2)
+        anchor = self._own_anchor(history).permute(2, 0, 1, 3).flatten(2)
         return EncodedPast(latent, modes, anchor, present)
 
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
+        """Anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
         encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
         parts = (encoded.latent, encoded.modes, encoded.anchor)
         at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present)
@@ -286,7 +288,29 @@ class STONetwork(Forecaster):
         covariance = self.history.covariance
         noise = float(self.history.usual_gaps) * float(error_variance(covariance).mean())
         self.modes.fit(self.history.mean, covariance, noise)
-        self._fit_scale(train.draw(SCALE_WINDOWS), nodes)
+        sample = train.draw(SCALE_WINDOWS)
+        if self.anchor == "blend":
+            self._fit_blend(sample)
+        self._fit_scale(sample, nodes)
+
+    def _own_anchor(
+        self, history: Float[Tensor, "batch lag node channel"]
+    ) -> Float[Tensor, "batch knot node channel"]:
+        """The anchor at the nodes, from their histories; for "linear", the newest value."""
+        if self.anchor != "blend":
+            return history[:, :1]
+        terms = blend_terms(history, self.time_spec)
+        return torch.einsum("kcp,pbknc->bknc", self.blend.to(history), terms)
+
+    def _fit_blend(self, windows: Windows) -> None:
+        """The coefficients of the blend, at points with a past."""
+        moments = BlendMoments(self.time_spec.horizon, self.channels)
+        for chosen in in_batches(windows, SCALE_BATCH):
+            history, known = self.history(windows.inputs(chosen), every_channel=True)
+            target, mask = windows.targets(chosen)
+            usable = mask if known is None else mask & known.any(-1)[:, None, :, None]
+            moments.add(blend_terms(history, self.time_spec), target, usable.to(target))
+        self.blend.copy_(moments.solve())
 
     def _fit_scale(self, windows: Windows, nodes: Points) -> None:
         """The mean error of the anchor by lead, with and without a past; the range of the modes."""
@@ -332,7 +356,7 @@ class STONetwork(Forecaster):
                 self.base.at_trained_leads(r, batch).transpose(0, 1).to(history) for r in pair
             )
             return own, foreign
-        at_leads = anchor_at_leads(history, self.anchor, self.time_spec).permute(2, 0, 1, 3)
+        at_leads = self._own_anchor(history).permute(2, 0, 1, 3)
         there = None if present is None else present.T
         foreign = kriging.at_queries(at_leads.flatten(2), there)
         return at_leads, foreign.view(at_leads.shape)
@@ -369,20 +393,22 @@ class STONetwork(Forecaster):
     def _scale_of(
         self, has_history: Bool[Tensor, "query batch_or_1"] | None
     ) -> Float[Tensor, "query_or_1 batch_or_1 knot channel"]:
-        """s of every query, at the leads 0, 1, ..., horizon."""
+        """S of every query, at the leads 0, 1, ..., horizon."""
         if has_history is None:
             return self.scale[0][None, None]
         return torch.where(has_history[..., None, None], self.scale[0], self.scale[1])
 
     def _queries_graph(
-        self, neighbours: Neighbours, kriging: KrigingGraph, queries: Points, stencil: Stencil | None
+        self,
+        neighbours: Neighbours,
+        kriging: KrigingGraph,
+        queries: Points,
+        stencil: Stencil | None,
     ) -> QueriesGraph:
         """The parts on the device of the model."""
         here = self._device_dtype
         stencil = None if stencil is None else stencil.to(*here)
-        return QueriesGraph(
-            neighbours.to(*here), kriging.to(*here), self._sites(queries), stencil
-        )
+        return QueriesGraph(neighbours.to(*here), kriging.to(*here), self._sites(queries), stencil)
 
     def _sites(self, points: Points) -> Sites:
         return make_sites(points, self.axes).to(*self._device_dtype)

@@ -21,12 +21,25 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.graph.neighbours import Block, Neighbours
 from stonet.operators.encoder import mlp
 from stonet.operators.graph_kernel import WORKSPACE_FLOATS, Scratch, neighbour_sum, split_block
 from stonet.operators.spacetime_kernel import MAX_CHUNK_LAGS, JointSum, order_lags
 from stonet.system.devices import in_float32, to_device
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The nodes next to each query, nearest first, with weights that add up to 1."""
+
+    index: Int[Tensor, "query near"]
+    weight: Float[Tensor, "query near"]
+    own: Int[Tensor, " query"] | None  # the node at each query; None: some query is no node
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Nearest:
+        own = None if self.own is None else self.own.to(device)
+        return Nearest(self.index.to(device), self.weight.to(device, dtype), own)
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,7 @@ class DecoderGraph:
     neighbours: Neighbours
     own: Int[Tensor, " query"]  # the node at the query's position; number of nodes if none
     among_nodes: DecoderGraph | None = None  # the nodes as queries, for the ODE decoder
+    nearest: Nearest | None = None  # for queries without a past, where it is interpolated
 
     def to(self, device: torch.device, dtype: torch.dtype) -> DecoderGraph:
         return DecoderGraph(
@@ -44,6 +58,7 @@ class DecoderGraph:
             self.neighbours.to(device, dtype),
             self.own.to(device),
             None if self.among_nodes is None else self.among_nodes.to(device, dtype),
+            None if self.nearest is None else self.nearest.to(device, dtype),
         )
 
 
@@ -86,7 +101,7 @@ class RevisedBranch(nn.Module):
     workspace = WORKSPACE_FLOATS
     max_chunk_lags = MAX_CHUNK_LAGS
 
-    def __init__(self, edge: int, rank: int, horizon: int, config: ModelConfig) -> None:
+    def __init__(self, edge: int, rank: int, horizon: int, config: PaperConfig) -> None:
         super().__init__()
         size = (config.latent, rank, config.hidden)
         self.rank, self.horizon = rank, horizon

@@ -75,8 +75,8 @@ class BranchTrunk(nn.Module):
         self.mix = nn.Linear(rank, rank)  # E
         width = rank * channels
         self.trunk_lead = nn.Linear(horizon, width, bias=False)  # Q
-        self.trunk_place = _trunk(place + horizon, width)  # m1
-        self.trunk_time = _trunk(horizon + time, width) if time else None  # m2
+        self.trunk_place = TrunkNetwork(place + horizon, width)  # m1
+        self.trunk_time = TrunkNetwork(horizon + time, width) if time else None  # m2
         self.bias = nn.Parameter(torch.zeros(horizon, channels))  # c
         nn.init.zeros_(self.trunk_lead.weight)
 
@@ -88,7 +88,7 @@ class BranchTrunk(nn.Module):
         present: Bool[Tensor, "node batch"] | None,
         has_history: Bool[Tensor, "query batch"] | None,
     ) -> Float[Tensor, "query batch rank"]:
-        """h at every query.
+        """H at every query.
 
         Args:
             encoded: v at the nodes.
@@ -112,7 +112,7 @@ class BranchTrunk(nn.Module):
         place: Float[Tensor, "query place"],
         time: Float[Tensor, "batch future feature"],
     ) -> Float[Tensor, "query batch future channel"]:
-        """u at every query and lead, in units of the anchor's error.
+        """U at every query and lead, in units of the anchor's error.
 
         Args:
             branch: h.
@@ -135,7 +135,7 @@ class BranchTrunk(nn.Module):
         place: Float[Tensor, "query place"],
     ) -> Float[Tensor, "query batch future channel"]:
         """<h, Q hat + m1([x, hat])>; the trunk is shared by all windows with the same leads."""
-        inner, outer = self.trunk_place[0], self.trunk_place[2]
+        inner, outer = self.trunk_place.inner, self.trunk_place.outer
         split = place.shape[-1]
         at_place = place @ inner.weight[:, :split].T + inner.bias
         at_lead = hat @ inner.weight[:, split:].T
@@ -149,12 +149,23 @@ class BranchTrunk(nn.Module):
         return result.unflatten(-1, (hat.shape[1], self.channels))
 
 
-def _trunk(inputs: int, width: int) -> nn.Sequential:
-    """A network with one hidden layer that starts small."""
-    network = nn.Sequential(
-        nn.Linear(inputs, TRUNK_HIDDEN), nn.GELU(), nn.Linear(TRUNK_HIDDEN, width)
-    )
-    with torch.no_grad():
-        network[2].weight.mul_(TRUNK_GAIN)
-        network[2].bias.zero_()
-    return network
+class TrunkNetwork(nn.Module):
+    """A network with one hidden layer that starts small.
+
+    Args:
+        inputs: width of the input.
+        width: of the result.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(inputs, TRUNK_HIDDEN)
+        self.outer = nn.Linear(TRUNK_HIDDEN, width)
+        with torch.no_grad():
+            self.outer.weight.mul_(TRUNK_GAIN)
+            self.outer.bias.zero_()
+
+    def forward(self, inputs: Float[Tensor, "*shape input"]) -> Float[Tensor, "*shape width"]:
+        """The network's result."""
+        result: Tensor = self.outer(gelu(self.inner(inputs)))
+        return result

@@ -1,11 +1,14 @@
 r"""The deep operator decoder: branch x trunk, at any point and any time.
 
-    v_dec(x, t) = C (sigma(AGG(x, t)) * sigma(Trunk(x, t))),    Trunk(x, t) = MLP([x, e_t])
+    v_k = sum_i c_i^k sigma(AGG_ik) sigma(Trunk_k)      "separate" indices, as in the paper
+    v   = C (sigma(AGG) * sigma(Trunk))                 "merged": the sum over i is in C
 
-The paper's sum over i, v_k = sum_i c_i^k AGG_ik Trunk_k, is contained in the width of the branch
-(`rank`) and the linear map C. The decoder reads the encoded past only through the neighbours of a
-query, so a query need not be a node. `decoder_variants.py` has the other forms, and
-`build_decoder`, which chooses one.
+    Trunk_k(x, t) = eta_k [x, t] + zeta_k               "literal"
+    Trunk(x, t)   = MLP([x, e_t])                       "mlp"
+
+The time t is the lead in horizons, and the phases of the calendar. The decoder reads the encoded
+past only through the neighbours of a query, so a query need not be a node.
+`decoder_variants.py` has the other forms, and `build_decoder`, which chooses one.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.operators.branch import DecoderGraph
 from stonet.operators.encoder import TimeEmbedding, mlp
 from stonet.system.devices import to_device
@@ -39,6 +42,8 @@ class DecoderInput:
     lag: Float[Tensor, "rows past"]
     lead: Float[Tensor, "rows future"]
     calendar: Float[Tensor, "batch future calendar"]
+    issue: Float[Tensor, "batch calendar"] | None = None  # at the issue time, for the ODE
+    history: Float[Tensor, "batch node mode"] | None = None  # modes of each node's own past
 
     def at(self, leads: Int[Tensor, " chosen"]) -> DecoderInput:
         """The same input for some of the future times, given by their positions."""
@@ -56,6 +61,27 @@ class Sizes:
     past: int
     horizon: int
     nodes: int
+    rates: tuple[float, ...] = ()  # of the calendar features, by step
+
+
+class LiteralTrunk(nn.Module):
+    """eta_k [x, t] + zeta_k, before its activation.
+
+    Args:
+        sizes: of the data.
+        width: outputs.
+    """
+
+    def __init__(self, sizes: Sizes, width: int) -> None:
+        super().__init__()
+        self.horizon = sizes.horizon
+        self.network = nn.Linear(sizes.dimension + 1 + sizes.calendar, width)  # eta, zeta
+
+    def forward(
+        self, inputs: DecoderInput, position: Float[Tensor, "query m"]
+    ) -> Float[Tensor, "samples future query rank"]:
+        """One sample for all if they share their leads and there is no calendar."""
+        return self.network(with_place(trunk_time(inputs, self.horizon), position))
 
 
 class Trunk(nn.Module):
@@ -67,7 +93,7 @@ class Trunk(nn.Module):
         width: outputs.
     """
 
-    def __init__(self, sizes: Sizes, config: ModelConfig, width: int) -> None:
+    def __init__(self, sizes: Sizes, config: PaperConfig, width: int) -> None:
         super().__init__()
         self.horizon = sizes.horizon
         self.embedding = TimeEmbedding(1 + sizes.calendar, config.frequencies)
@@ -77,17 +103,61 @@ class Trunk(nn.Module):
         self, inputs: DecoderInput, position: Float[Tensor, "query m"]
     ) -> Float[Tensor, "samples future query rank"]:
         """One sample for all if they share their leads and there is no calendar."""
-        lead, calendar = inputs.lead, inputs.calendar
-        samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
-        phase = lead[..., None].expand(samples, -1, 1) / (4 * self.horizon)  # horizon: 1/4 turn
-        time = torch.cat([to_device(phase, calendar.device), calendar[:samples]], dim=-1)
-        embedded = self.embedding(time)[:, :, None].expand(-1, -1, len(position), -1)
-        place = position.expand(*embedded.shape[:2], -1, -1)
-        return self.network(torch.cat([place, embedded], dim=-1))
+        time = trunk_time(inputs, 4 * self.horizon)  # a quarter turn over the horizon
+        return self.network(with_place(self.embedding(time), position))
+
+
+def trunk_time(inputs: DecoderInput, unit: int) -> Float[Tensor, "samples future feature"]:
+    """The lead in this unit and the calendar; one sample for all if they have the same times."""
+    lead, calendar = inputs.lead, inputs.calendar
+    samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
+    scaled = lead[..., None].expand(samples, -1, 1) / unit
+    return torch.cat([to_device(scaled, calendar.device), calendar[:samples]], dim=-1)
+
+
+def with_place(
+    time: Float[Tensor, "samples future feature"], position: Float[Tensor, "query m"]
+) -> Float[Tensor, "samples future query both"]:
+    """[x, t] for every time and place."""
+    time = time[:, :, None].expand(-1, -1, len(position), -1)
+    return torch.cat([position.expand(*time.shape[:2], -1, -1), time], dim=-1)
+
+
+def build_trunk(sizes: Sizes, config: PaperConfig, width: int) -> nn.Module:
+    """The trunk of a configuration."""
+    if config.trunk == "literal":
+        return LiteralTrunk(sizes, width)
+    return Trunk(sizes, config, width)
 
 
 class OperatorDecoder(nn.Module):
-    """C (sigma(branch) * sigma(trunk)).
+    """v_k = sum_i c_i^k sigma(branch_ik) sigma(trunk_k): every term of the paper's sum.
+
+    Args:
+        branch: the aggregation of the past, with latent^2 outputs.
+        sizes: of the data.
+        config: of the network.
+    """
+
+    def __init__(self, branch: nn.Module, sizes: Sizes, config: PaperConfig) -> None:
+        super().__init__()
+        latent = config.latent
+        self.branch = branch
+        self.trunk = build_trunk(sizes, config, latent)
+        self.combine = nn.Parameter(torch.randn(latent, latent) / latent)  # c_i^k
+
+    def forward(
+        self, inputs: DecoderInput, graph: DecoderGraph
+    ) -> Float[Tensor, "batch future query latent"]:
+        """v_dec at the queries of the graph and the leads of the inputs."""
+        branch = apply_branch(self.branch, inputs, graph)
+        terms = gelu(branch).unflatten(-1, self.combine.shape)  # AGG_ik
+        trunk = gelu(self.trunk(inputs, graph.position))
+        return torch.einsum("btqik,ik->btqk", terms, self.combine) * trunk
+
+
+class MergedDecoder(nn.Module):
+    """C (sigma(branch) * sigma(trunk)), with `rank` outputs of branch and trunk.
 
     With `linear_path` it is C ((branch + sigma(branch)) * (1 + trunk)), and C starts at zero: an
     untrained network leaves the base forecast unchanged.
@@ -98,15 +168,14 @@ class OperatorDecoder(nn.Module):
         config: of the network.
     """
 
-    def __init__(self, branch: nn.Module, sizes: Sizes, config: ModelConfig) -> None:
+    def __init__(self, branch: nn.Module, sizes: Sizes, config: PaperConfig) -> None:
         super().__init__()
         self.linear_path = config.linear_path
         self.branch = branch
-        self.trunk = Trunk(sizes, config, config.rank)
-        self.map = nn.Linear(config.rank, config.latent)  # C
+        self.trunk = build_trunk(sizes, config, config.rank)
+        self.map = nn.Linear(config.rank, config.latent, bias=False)  # C
         if config.linear_path:
             nn.init.zeros_(self.map.weight)
-            nn.init.zeros_(self.map.bias)
 
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph

@@ -1,10 +1,9 @@
-r"""Other decoders, for the paper's ablations; `build_decoder` chooses one by `network.decoder`.
+r"""Other decoders, for the paper's ablations; `build_decoder` chooses one by `paper.decoder`.
 
-"literal"   v_k = sum_i c_i^k sigma(AGG_ik) sigma(Trunk_k), every term of the paper's sum by itself
 "fixed"     the paper's first branch net: one weight per node, so that no point can be added
-"ode"       the paper's Appendix B: dv/dt = F(v) integrated from the newest encoded state
+"ode"       the paper's Appendix B: dv/dt = F(v), with F a kernel operator that sees a_t(x)
 
-`network.terms` above 1 divides the horizon into equal segments with one decoder each.
+`paper.terms` above 1 divides the horizon into equal segments with one decoder each.
 """
 
 from __future__ import annotations
@@ -14,48 +13,27 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import gelu, pad
+from torch.nn.functional import pad
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.errors import UsageError
 from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.decoder import (
     DecoderInput,
     Latent,
+    MergedDecoder,
     OperatorDecoder,
     Present,
     Sizes,
-    Trunk,
-    apply_branch,
 )
-from stonet.operators.encoder import KernelOperator
+from stonet.operators.encoder import KernelOperator, ParametricFunction
 from stonet.system.devices import in_float32, to_device
 
 ODE_TOLERANCE = 1e-4  # of the ODE solver, relative and absolute
 
 
-class LiteralDecoder(nn.Module):
-    """v_k = sum_i c_i^k sigma(AGG_ik) sigma(Trunk_k); the branch has latent^2 outputs."""
-
-    def __init__(self, sizes: Sizes, config: ModelConfig) -> None:
-        super().__init__()
-        latent = config.latent
-        self.branch = RevisedBranch(sizes.edge, latent**2, sizes.horizon, config)
-        self.trunk = Trunk(sizes, config, latent)
-        self.combine = nn.Parameter(torch.randn(latent, latent) / latent)  # c_i^k
-
-    def forward(
-        self, inputs: DecoderInput, graph: DecoderGraph
-    ) -> Float[Tensor, "batch future query latent"]:
-        """v_dec at the queries of the graph and the leads of the inputs."""
-        branch = apply_branch(self.branch, inputs, graph)
-        terms = gelu(branch).unflatten(-1, self.combine.shape)  # AGG_ik
-        trunk = gelu(self.trunk(inputs, graph.position))
-        return torch.einsum("btqik,ik->btqk", terms, self.combine) * trunk
-
-
 class FixedBranch(nn.Module):
-    """The paper's first branch net: one weight per node and input, valid for one set of nodes."""
+    """The paper's first branch net: one weight xi_ij^k per node and input, for one set of nodes."""
 
     def __init__(self, nodes: int, past: int, rank: int, latent: int) -> None:
         super().__init__()
@@ -75,21 +53,27 @@ class FixedBranch(nn.Module):
 
 
 class OdeDecoder(nn.Module):
-    """dv/dt = F(v), with F a kernel operator, carries the encoded state forward in time.
+    """dv/dt = F(v; a_t), with F a kernel operator, carries a state forward from the issue time.
 
-    A node is read at its own state; a query that is no node reads the mean of its neighbours. The
-    adaptive solver reads its error estimates, so this decoder alone waits for a GPU; it runs in
-    float32.
+        v(x, t_0) = AGG(x, t_0)                        of all inputs: the revised branch at lead 0
+        dv/dt     = A K_{a_t} v(x) + b                 K as in the encoder, at the time t
+        u(x, t)   = P'(v(x, t))
+
+    a_t(x) sees the place, the phases of the calendar at t and the lead. A node is read at its own
+    state; a query that is no node reads the mean of its neighbours. The adaptive solver reads its
+    error estimates, so this decoder alone waits for a GPU; it runs in float32.
     """
 
     tolerance = ODE_TOLERANCE
 
-    def __init__(self, dimension: int, horizon: int, config: ModelConfig) -> None:
+    def __init__(self, sizes: Sizes, config: PaperConfig) -> None:
         super().__init__()
-        self.horizon = horizon
-        self.operator = KernelOperator(
-            dimension, config.model_copy(update={"linear_path": False, "sharp": False})
-        )
+        self.horizon, self.rates = sizes.horizon, sizes.rates
+        self.start = RevisedBranch(sizes.edge, config.latent, sizes.horizon, config)
+        self.parametric = ParametricFunction(sizes.dimension, sizes.calendar + 1, config)
+        changed = {"linear_path": False, "edges": "difference"}  # it sees x, and no edge features
+        inputs = config.parametric + sizes.dimension
+        self.operator = KernelOperator(inputs, config.model_copy(update=changed))
         self.rate = nn.Linear(config.latent, config.latent)
 
     @in_float32
@@ -98,16 +82,20 @@ class OdeDecoder(nn.Module):
     ) -> Float[Tensor, "batch future query latent"]:
         """The state at the queries of the graph and the leads of the inputs."""
         odeint = _odeint()
-        state, present = _latest(inputs.latent, inputs.present)
-        start = inputs.lead.new_zeros(len(inputs.lead), 1)  # at the issue time
-        times = torch.cat([start, inputs.lead.clamp(min=0)], dim=1)
-        distinct, position = torch.unique(times / self.horizon, return_inverse=True)
         nodes = graph.among_nodes
         assert nodes is not None  # the model builds this graph for the ODE decoder
-        place, edges = nodes.position[None], nodes.neighbours
+        present = None if inputs.present is None else inputs.present.any(1)
+        lags = -inputs.lag[:, None]  # of the issue time
+        state = self.start(inputs.latent, inputs.present, lags, nodes)[:, 0]
+        start = inputs.lead.new_zeros(len(inputs.lead), 1)
+        times = torch.cat([start, inputs.lead.clamp(min=0)], dim=1)
+        distinct, position = torch.unique(times / self.horizon, return_inverse=True)
+        place, edges = nodes.position, nodes.neighbours
 
-        def rate(_: Tensor, v: Tensor) -> Tensor:
-            return self.rate(self.operator(v, v, place, place, edges, present))
+        def rate(time: Tensor, v: Tensor) -> Tensor:
+            a = self.parametric(self._features(time, inputs), place)
+            a = torch.cat([a, place.expand(len(a), -1, -1)], dim=-1)
+            return self.rate(self.operator(v, v, a, a, edges, present))
 
         solved = to_device(distinct, state.device)
         path = odeint(
@@ -117,6 +105,15 @@ class OdeDecoder(nn.Module):
         sample = torch.arange(len(state), device=state.device)[:, None]
         return read[to_device(position[:, 1:], state.device).expand(len(state), -1), sample]
 
+    def _features(
+        self, time: Float[Tensor, ""], inputs: DecoderInput
+    ) -> Float[Tensor, "samples feature"]:
+        """Calendar and lead of a time in horizons; the phases are not wrapped on the way."""
+        if not self.rates or inputs.issue is None:
+            return time.reshape(1, 1)
+        turned = time * self.horizon * inputs.issue.new_tensor(self.rates)
+        return torch.cat([inputs.issue + turned, time.expand(len(inputs.issue), 1)], dim=-1)
+
 
 def _odeint() -> Any:
     """The solver of torchdiffeq, an optional dependency."""
@@ -125,17 +122,6 @@ def _odeint() -> Any:
     except ImportError:
         raise UsageError("The ODE decoder needs torchdiffeq: pip install 'stonet[ode]'.") from None
     return odeint
-
-
-def _latest(latent: Latent, present: Present) -> tuple[Tensor, Tensor | None]:
-    """The newest encoded value of each node, 0 if it has none, and which nodes have one."""
-    if present is None:
-        return latent[:, -1], None
-    position = torch.arange(present.shape[1], device=present.device)[None, :, None]
-    last = torch.where(present, position, -1).amax(1)  # batch node
-    index = last.clamp(min=0)[:, None, :, None].expand(-1, 1, -1, latent.shape[-1])
-    has_value = last >= 0
-    return latent.gather(1, index)[:, 0].masked_fill(~has_value[..., None], 0.0), has_value
 
 
 def _read(
@@ -183,7 +169,7 @@ class TermDecoders(nn.Module):
         return torch.cat(parts, dim=1)[:, to_device(back, parts[0].device)]
 
 
-def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:
+def build_decoder(sizes: Sizes, config: PaperConfig) -> nn.Module:
     """The decoder of a configuration.
 
     Raises:
@@ -192,20 +178,25 @@ def build_decoder(sizes: Sizes, config: ModelConfig) -> nn.Module:
     if config.decoder == "ode":
         if config.terms > 1:
             raise UsageError(
-                "The ODE decoder integrates one state over the whole horizon: set network.terms=1."
+                "The ODE decoder integrates one state over the whole horizon: set paper.terms=1."
             )
-        return OdeDecoder(sizes.dimension, sizes.horizon, config)
+        return OdeDecoder(sizes, config)
     decoders = [_build_one(sizes, config) for _ in range(config.terms)]
-    return decoders[0] if len(decoders) == 1 else TermDecoders(decoders, sizes.horizon)
+    return join_terms(decoders, sizes.horizon)
 
 
-def _build_one(sizes: Sizes, config: ModelConfig) -> nn.Module:
+def join_terms(decoders: list[nn.Module], horizon: int) -> nn.Module:
+    """One decoder for all leads, or one for each of equal segments of the horizon."""
+    return decoders[0] if len(decoders) == 1 else TermDecoders(decoders, horizon)
+
+
+def _build_one(sizes: Sizes, config: PaperConfig) -> nn.Module:
     """A decoder for all leads."""
-    if config.decoder == "literal":
-        return LiteralDecoder(sizes, config)
+    separate = config.indices == "separate"
+    rank = config.latent**2 if separate else config.rank
     branch = (
-        FixedBranch(sizes.nodes, sizes.past, config.rank, config.latent)
+        FixedBranch(sizes.nodes, sizes.past, rank, config.latent)
         if config.decoder == "fixed"
-        else RevisedBranch(sizes.edge, config.rank, sizes.horizon, config)
+        else RevisedBranch(sizes.edge, rank, sizes.horizon, config)
     )
-    return OperatorDecoder(branch, sizes, config)
+    return (OperatorDecoder if separate else MergedDecoder)(branch, sizes, config)

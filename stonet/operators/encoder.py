@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from stonet.config import ModelConfig
+from stonet.config import KernelConfig
 from stonet.graph.multipole import MultipoleGraph
-from stonet.graph.neighbours import Neighbours, edge_width
+from stonet.graph.neighbours import Describe, Neighbours, edge_width
 from stonet.operators.graph_kernel import GraphKernel
 from stonet.system.devices import in_float32
 
@@ -52,23 +52,48 @@ def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
 
 
+class ParametricFunction(nn.Module):
+    """a_t(x) = MLP([x, e_t]): what the kernels know of a place and a time.
+
+    Args:
+        dimension: of the coordinates.
+        features: of a time.
+        config: sizes.
+    """
+
+    def __init__(self, dimension: int, features: int, config: KernelConfig) -> None:
+        super().__init__()
+        self.embedding = TimeEmbedding(features, config.frequencies)
+        width = dimension + self.embedding.width
+        self.network = mlp(width, config.latent, config.parametric)
+
+    def forward(
+        self, time: Float[Tensor, "frame feature"], position: Float[Tensor, "node m"]
+    ) -> Float[Tensor, "kernel node output"]:
+        """a_t(x) at every time and place; one row for all times without features."""
+        rows = len(time) if self.embedding.width else 1
+        embedded = self.embedding(time)[:rows, None].expand(-1, len(position), -1)
+        return self.network(torch.cat([position.expand(rows, -1, -1), embedded], dim=-1))
+
+
 class KernelOperator(nn.Module):
     """K: values on one set of points to new values on another (or the same) set.
 
-        y = W v + b + (kernel integral),    K v = sigma(y)
+        y = W v + (kernel integral),    K v = sigma(y)
 
-    With `linear_path` the result is v + y + sigma(y), which is close to v at the start of training.
+    With `linear_path` there is a bias in y, and the result is v + y + sigma(y), which is close to v
+    at the start of training.
 
     Args:
         inputs: features of a node.
         config: sizes and the form of the kernel.
     """
 
-    def __init__(self, inputs: int, config: ModelConfig) -> None:
+    def __init__(self, inputs: int, config: KernelConfig) -> None:
         super().__init__()
-        edge = edge_width("sharp" if config.sharp else "nothing", 0)
+        edge = edge_width(encoder_edges(config), 0)
         self.kernel = GraphKernel(inputs, edge, config.latent, config.hidden, config.kernel)
-        self.own = nn.Linear(config.latent, config.latent)
+        self.own = nn.Linear(config.latent, config.latent, bias=config.linear_path)  # W
         self.linear_path = config.linear_path
         if config.linear_path:
             with torch.no_grad():
@@ -98,10 +123,15 @@ class KernelOperator(nn.Module):
         return values + y + gelu(y) if self.linear_path else gelu(y)
 
 
+def encoder_edges(config: KernelConfig) -> Describe:
+    """The edge features of the encoder: none where its kernels see both places themselves."""
+    return "sharp" if config.edges == "sharp" else "nothing"
+
+
 class EncoderLayer(nn.Module):
     """One pass over the levels: within each, then up to coarser, then down to finer levels."""
 
-    def __init__(self, inputs: int, levels: int, config: ModelConfig) -> None:
+    def __init__(self, inputs: int, levels: int, config: KernelConfig) -> None:
         super().__init__()
         self.within = nn.ModuleList(KernelOperator(inputs, config) for _ in range(levels))
         self.up = nn.ModuleList(KernelOperator(inputs, config) for _ in range(levels - 1))
@@ -145,13 +175,11 @@ class MultipoleEncoder(nn.Module):
         config: sizes and the form of the kernels.
     """
 
-    def __init__(self, dimension: int, features: int, levels: int, config: ModelConfig) -> None:
+    def __init__(self, dimension: int, features: int, levels: int, config: KernelConfig) -> None:
         super().__init__()
-        self.sharp = config.sharp
-        self.embedding = TimeEmbedding(features, config.frequencies)
-        width = dimension + self.embedding.width
-        self.parametric = mlp(width, config.latent, config.parametric)
-        inputs = config.parametric + (0 if config.sharp else dimension)
+        self.sees_place = config.edges != "sharp"  # kappa(a(x), a(x_j), x, x_j), as in the paper
+        self.parametric = ParametricFunction(dimension, features, config)
+        inputs = config.parametric + (dimension if self.sees_place else 0)
         self.layers = nn.ModuleList(
             EncoderLayer(inputs, levels, config) for _ in range(config.layers)
         )
@@ -173,11 +201,9 @@ class MultipoleEncoder(nn.Module):
             present: which nodes have a value in a frame; None: all.
             graph: the levels and their edges.
         """
-        kernels = values.shape[0] if self.embedding.width else 1
-        embedded = self.embedding(time)[:kernels, None].expand(-1, len(position), -1)
-        place = position.expand(kernels, -1, -1)
-        parametric = self.parametric(torch.cat([place, embedded], dim=-1))  # a_t(x)
-        inputs = parametric if self.sharp else torch.cat([parametric, place], dim=-1)
+        inputs = self.parametric(time, position)
+        if self.sees_place:
+            inputs = torch.cat([inputs, position.expand(len(inputs), -1, -1)], dim=-1)
         by_level = [values[:, members] for members in graph.members]
         inputs_by_level = [inputs[:, members] for members in graph.members]
         present_by_level = [None if present is None else present[:, m] for m in graph.members]

@@ -88,12 +88,38 @@ class GraphKernel(nn.Module):
             self.bias,
         )
         if self.kind == "full":
-            limits = neighbours, self.workspace
-            summed = _FullSum.apply(*arguments, *limits)  # type: ignore[no-untyped-call]
+            summed = full_sum(*arguments, neighbours, self.workspace)
         else:
             summed = _diagonal_sum(*arguments, neighbours)
         summed = summed[0].transpose(0, 1) if shared else summed[:, :, 0]
         return summed / neighbour_count(neighbours, present)[..., None]
+
+
+def full_sum(
+    values: Float[Tensor, "kernel source group latent"],
+    target: Float[Tensor, "kernel target hidden"],
+    source: Float[Tensor, "kernel source hidden"],
+    edge: Float[Tensor, "feature hidden"],
+    weight: Float[Tensor, "rows out"],
+    bias: Float[Tensor, "latent out"],
+    neighbours: Neighbours,
+    workspace: int = WORKSPACE_FLOATS,
+) -> Float[Tensor, "kernel target group out"]:
+    """sum_j reshape(W2 gelu(P_i + Q_j + R_ij) + b2) v_j, for matrices of `out` by `latent`.
+
+    Args:
+        values: v at the sources, and a last row of zeros that padded entries refer to.
+        target: P at the targets.
+        source: Q at the sources and at the last row.
+        edge: R of the features of an edge.
+        weight: W2, by latent and hidden unit.
+        bias: b2.
+        neighbours: the edges.
+        workspace: limit of temporary arrays, in numbers.
+    """
+    arguments = values, target, source, edge, weight, bias, neighbours, workspace
+    summed: Tensor = _FullSum.apply(*arguments)  # type: ignore[no-untyped-call]
+    return summed
 
 
 def neighbour_count(

@@ -42,10 +42,8 @@ class TemporalModes(nn.Module):
         self.register_buffer("limit", torch.full((width,), torch.inf, dtype=torch.float64))
 
     @in_float32
-    def forward(
-        self, history: Float[Tensor, "*shape both"]
-    ) -> Float[Tensor, "*shape mode"]:
-        """z of every history. Modes below the floor are zero."""
+    def forward(self, history: Float[Tensor, "*shape both"]) -> Float[Tensor, "*shape mode"]:
+        """Z of every history. Modes below the floor are zero."""
         modes = (history.double() - self.mean) @ self.whitening
         return modes.clamp(-self.limit, self.limit).to(history.dtype)
 

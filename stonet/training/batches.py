@@ -149,7 +149,7 @@ class BatchLoader:
         self, windows: Windows, tiles: Tiles, config: Config, device: torch.device
     ) -> None:
         self.windows, self.tiles, self.device = windows, tiles, device
-        self.config, self.hidden = config.train, config.augmentation.hidden_sensors or 0.0
+        self.config, self.hidden = config.train.complete, config.augmentation.hidden_sensors or 0.0
         batches = windows.batches(self.config.batch, self.config.consecutive or 1)
         self.steps_per_pass = batches * len(tiles)  # every window on every tile once
         self.steps_per_epoch = min(self.config.steps or self.steps_per_pass, self.steps_per_pass)

@@ -13,7 +13,6 @@ from typing import Any
 
 from stonet.config import Config, Section
 from stonet.errors import DivergedError
-from stonet.models.forecaster import Forecaster
 from stonet.system import distributed
 from stonet.system.devices import backend_for
 from stonet.system.progress import report_progress
@@ -92,7 +91,7 @@ def race(trainer: Trainer) -> Race | None:
         DivergedError: if every candidate diverges.
     """
     task = trainer.task
-    candidates = candidates_of(trainer.model, task.config)
+    candidates = candidates_of(trainer)
     if not candidates:
         return None
     limits = _share_of_budget(trainer, len(candidates))
@@ -139,11 +138,12 @@ def saved_race(trainer: Trainer, folder: RunFolder | None) -> Race | None:
     return replace(saved, chosen=chosen)
 
 
-def candidates_of(model: Forecaster, config: Config) -> list[Candidate]:
+def candidates_of(trainer: Trainer) -> list[Candidate]:
     """The model's candidates without what the user has set, each once."""
+    config, samples = trainer.task.config, len(trainer.windows) * len(trainer.nodes)
     given = settings_given(config)
     different: list[Candidate] = []
-    for candidate in model.candidates(config):
+    for candidate in trainer.model.candidates(config, samples):
         free = {key: value for key, value in candidate.items() if key not in given}
         if free not in different:
             different.append(free)

@@ -89,8 +89,8 @@ class Task:
             raise unknown_name("part", part, self.parts)
         index = self.dataset.seen if points is None else points
         scaler = Scaler.identity(len(self.scaler.mean)) if raw else self.scaler
-        window_time, labels = False, self.config.data.labels
-        windows = cut(self.parts[part], scaler, self.time_spec, stride, window_time, index)
+        labels = self.config.data.labels
+        windows = cut(self.parts[part], scaler, self.time_spec, stride, index)
         if labels is None or raw or part == "test":
             return windows
         seed = self.config.train.seed + PARTS.index(part)

@@ -237,7 +237,8 @@ def _with_model_defaults(config: Config, model: Forecaster) -> Config:
         missing = [name for name in names if getattr(section, name) is None]
         return section.model_copy(update={name: getattr(model, name) for name in missing})
 
-    train = filled(config.train, ("lr", "decay", "consecutive"))
+    names = ("lr", "decay", "consecutive", "alpha", "batch", "schedule")
+    train = filled(config.train, names)
     augmentation = filled(config.augmentation, ("hidden_sensors",))
     return config.model_copy(update={"train": train, "augmentation": augmentation})
 

@@ -90,7 +90,7 @@ class Trainer:
 
     def __init__(self, trained: TrainedModel, task: Task, race: Race | None = None) -> None:
         self.trained, self.model, self.nodes = trained, trained.model, task.nodes
-        self.task, self.config, self.race = task, trained.config.train, race
+        self.task, self.config, self.race = task, trained.config.train.complete, race
         self.state = State(race=None if race is None else race.to_json())
         self.device = pick_device(self.config.device)
         check_precision(self.config.precision, self.device)
@@ -165,12 +165,10 @@ class Trainer:
         self.tiles.prepare()
         self.state.isolated = self.tiles.isolated
         if distributed.size() > 1 and self.optimisers:
-            network = self.trained.config.network
-            unused = network.terms > 1 or network.kernel == "diag"  # a step may skip weights
             self.network = DistributedDataParallel(
                 self.model,
                 broadcast_buffers=False,  # constants
-                find_unused_parameters=unused,
+                find_unused_parameters=self.model.skips_weights,
             )
 
     def _initialise(self) -> None:

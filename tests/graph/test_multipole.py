@@ -9,7 +9,7 @@ from helpers.references import brute_force_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stonet.config import GraphConfig, ModelConfig
+from stonet.config import GraphConfig, OperatorConfig
 from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.graph.multipole import Radii, assign_levels, build_graph, find_radii, levels_for
@@ -192,7 +192,7 @@ def test_an_empty_level_is_as_good_as_none(kernel):
     assert [len(m) for m in graph.members] == [10, 0, 0]
     assert edges(graph.down[0]) == edges(graph.up[0]) == edges(graph.within[2]) == set()
 
-    config = ModelConfig(latent=3, hidden=2, parametric=2, kernel=kernel)
+    config = OperatorConfig(latent=3, hidden=2, parametric=2, kernel=kernel)
     encoder = MultipoleEncoder(2, 0, 3, config)
     position, time = torch.rand(10, 2), torch.zeros(2, 0)
     result = encoder(values, time, position, None, graph)

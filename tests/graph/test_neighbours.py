@@ -108,7 +108,7 @@ def test_a_lonely_point_gets_its_nearest_and_is_counted():
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-@pytest.mark.parametrize("describe", ["nothing", "offset", "sharp"])
+@pytest.mark.parametrize("describe", ["nothing", "difference", "offset", "sharp"])
 def test_blocks_hold_every_edge_once_with_its_features(kind, describe, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 7)
     targets, sources = scattered(30, kind), scattered(20, kind, 1)

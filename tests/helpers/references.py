@@ -17,9 +17,15 @@ from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.branch import DecoderGraph, RevisedBranch
-from stonet.operators.branch_trunk import BranchTrunk
-from stonet.operators.decoder import DecoderInput, OperatorDecoder, Trunk
-from stonet.operators.decoder_variants import FixedBranch, LiteralDecoder
+from stonet.operators.branch_trunk import BranchTrunk, TrunkNetwork
+from stonet.operators.decoder import (
+    DecoderInput,
+    LiteralTrunk,
+    MergedDecoder,
+    OperatorDecoder,
+    Trunk,
+)
+from stonet.operators.decoder_variants import FixedBranch
 from stonet.operators.encoder import KernelOperator, MultipoleEncoder, TimeEmbedding
 from stonet.operators.graph_kernel import GraphKernel
 from stonet.operators.kernel_sum import KernelSum
@@ -54,6 +60,12 @@ def mlp(network: nn.Module, x: Tensor) -> Tensor:
     """W2 gelu(W1 x + b1) + b2."""
     first, _, last = network
     return last.weight @ gelu(first.weight @ x + first.bias) + last.bias
+
+
+def trunk_network(network: TrunkNetwork, x: Tensor) -> Tensor:
+    """W2 gelu(W1 x + b1) + b2."""
+    hidden = gelu(network.inner.weight @ x + network.inner.bias)
+    return network.outer.weight @ hidden + network.outer.bias
 
 
 def kernel_sum(
@@ -142,12 +154,11 @@ def branch_trunk(
                     dtype=torch.float64,
                 )
                 tau = decoder.trunk_lead.weight @ hat
-                tau = tau + mlp(decoder.trunk_place, torch.cat([place[q], hat]))
+                tau = tau + trunk_network(decoder.trunk_place, torch.cat([place[q], hat]))
                 if decoder.trunk_time is not None:
-                    tau = tau + mlp(decoder.trunk_time, torch.cat([hat, time[w, f]]))
+                    tau = tau + trunk_network(decoder.trunk_time, torch.cat([hat, time[w, f]]))
                 values = [
-                    h @ tau[c * rank : (c + 1) * rank] / math.sqrt(rank)
-                    + hat @ decoder.bias[:, c]
+                    h @ tau[c * rank : (c + 1) * rank] / math.sqrt(rank) + hat @ decoder.bias[:, c]
                     for c in range(channels)
                 ]
                 leads.append(torch.stack(values))
@@ -212,9 +223,10 @@ def kernel_operator(
     neighbours: Neighbours,
     present: Tensor | None,
 ) -> Tensor:
-    """sigma(W v(x) + b + the kernel integral)."""
+    """sigma(W v(x) + the kernel integral); with a linear path also a bias, and v + y + sigma(y)."""
     integral = graph_kernel(operator.kernel, sources, target, source, neighbours, present)
-    y = values @ operator.own.weight.T + operator.own.bias + integral
+    y = values @ operator.own.weight.T + integral
+    y = y if operator.own.bias is None else y + operator.own.bias
     return values + y + gelu(y) if operator.linear_path else gelu(y)
 
 
@@ -237,9 +249,9 @@ def encoder(
     for frame in range(len(values)):
         a = []
         for x in position:
-            parametric = torch.cat([x, time_embedding(module.embedding, time[frame])])
-            parametric = mlp(module.parametric, parametric)
-            a.append(parametric if module.sharp else torch.cat([parametric, x]))
+            embedded = time_embedding(module.parametric.embedding, time[frame])
+            parametric = mlp(module.parametric.network, torch.cat([x, embedded]))
+            a.append(torch.cat([parametric, x]) if module.sees_place else parametric)
         inputs = [torch.stack([a[n] for n in level])[None] for level in members]
         v = [values[frame : frame + 1, level] for level in members]
         mask = [None if present is None else present[frame : frame + 1, m] for m in members]
@@ -301,14 +313,16 @@ def aggregate(
     return past * total / max(len(messages), 1) + branch.threshold
 
 
-def trunk(module: Trunk, lead: Tensor, calendar: Tensor, x: Tensor) -> Tensor:
-    """MLP([x, e_t]) before its activation; t is the lead, a quarter turn over the horizon."""
+def trunk(module: Trunk | LiteralTrunk, lead: Tensor, calendar: Tensor, x: Tensor) -> Tensor:
+    """eta [x, t] + zeta, or MLP([x, e_t]) where the lead is a quarter turn over the horizon."""
+    if isinstance(module, LiteralTrunk):
+        return _affine(module.network, torch.cat([x, lead[None] / module.horizon, calendar]))
     time = torch.cat([lead[None] / (4 * module.horizon), calendar])
     return mlp(module.network, torch.cat([x, time_embedding(module.embedding, time)]))
 
 
 def operator_decoder(
-    decoder: OperatorDecoder | LiteralDecoder, inputs: DecoderInput, graph: DecoderGraph
+    decoder: OperatorDecoder | MergedDecoder, inputs: DecoderInput, graph: DecoderGraph
 ) -> Tensor:
     """v_dec(x, t), one sample, one time and one query after another."""
     batch, future, queries = len(inputs.latent), inputs.lead.shape[1], len(graph.position)
@@ -317,7 +331,7 @@ def operator_decoder(
         agg = aggregate(decoder.branch, inputs, graph, b, z, q)
         lead = inputs.lead[b if len(inputs.lead) > 1 else 0, z]
         t = trunk(decoder.trunk, lead, inputs.calendar[b, z], graph.position[q])
-        if isinstance(decoder, LiteralDecoder):
+        if isinstance(decoder, OperatorDecoder):
             result.append(_literal(decoder, agg, t))
         elif decoder.linear_path:
             result.append(_affine(decoder.map, (agg + gelu(agg)) * (1 + t)))
@@ -326,7 +340,7 @@ def operator_decoder(
     return torch.stack(result).view(batch, future, queries, -1)
 
 
-def _literal(decoder: LiteralDecoder, agg: Tensor, t: Tensor) -> Tensor:
+def _literal(decoder: OperatorDecoder, agg: Tensor, t: Tensor) -> Tensor:
     """v_k = sum_i c_i^k sigma(AGG_ik) sigma(trunk_k)."""
     d = len(decoder.combine)
     return torch.stack(
@@ -338,7 +352,8 @@ def _literal(decoder: LiteralDecoder, agg: Tensor, t: Tensor) -> Tensor:
 
 
 def _affine(layer: nn.Linear, x: Tensor) -> Tensor:
-    return layer.weight @ x + layer.bias
+    product = layer.weight @ x
+    return product if layer.bias is None else product + layer.bias
 
 
 def gradients(output: Tensor, wanted: Sequence[Tensor]) -> list[Tensor]:

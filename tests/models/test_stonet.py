@@ -13,13 +13,12 @@ from helpers.contracts import Case, as_float64, forecast, small_field, small_poi
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.geometry import Points
-from stonet.errors import UsageError
-from stonet.models.stonet import STONetwork
 from stonet.training.trained_model import TrainedModel
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "default": (),
-    "daily anchor": ("network.anchor=daily", "data.past=24"),
+    "last value": ("network.anchor=last",),
+    "daily cycle": ("data.past=24",),
     "linear anchor": ("network.anchor=linear",),
     "no encoder": ("network.layers=0",),
     "two layers, one level": ("network.layers=2", "graph.levels=1"),
@@ -78,9 +77,7 @@ def window(case: Case, leads: np.ndarray) -> Batch:
     windows, time_spec = case.windows, case.windows.time_spec
     past = np.arange(30, 30 + time_spec.past)[None]
     future = windows.times[past[:, -1], None] + leads
-    return as_float64(
-        make_batch(windows.at, windows.times, past, future, time_spec, windows.window_time)
-    )
+    return as_float64(make_batch(windows.at, windows.times, past, future, time_spec))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -94,7 +91,7 @@ def test_windows_with_different_times_may_share_a_batch(variant: str) -> None:
 
     def batch(rows: slice) -> Batch:
         future = times[past[rows, -1], None] + leads[rows]
-        arguments = times, past[rows], future, time_spec, made.window_time
+        arguments = times, past[rows], future, time_spec
         return as_float64(make_batch(made.at, *arguments))
 
     model = case.model()
@@ -190,5 +187,3 @@ def test_the_forecast_converges_with_more_points() -> None:
     results = [on_grid(side) for side in (5, 10, 20, 40)]
     changes = [float((b - a).abs().mean()) for a, b in pairwise(results)]
     assert changes[0] > 1.2 * changes[1] > 1.2**2 * changes[2] > 0, changes
-
-

@@ -18,9 +18,7 @@ CPU = torch.device("cpu")
 
 def decoder(time: int = 2) -> BranchTrunk:
     sizes = {"edge": 5, "latent": 3, "state": 4, "place": 2, "time": time, "horizon": 3}
-    return randomise(
-        BranchTrunk(**sizes, channels=2, rank=5, kernels=2, hidden=6, drop=0.0)
-    )
+    return randomise(BranchTrunk(**sizes, channels=2, rank=5, kernels=2, hidden=6, drop=0.0))
 
 
 @pytest.mark.parametrize("time", [0, 2])

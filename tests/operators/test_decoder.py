@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers.references import assert_same, operator_decoder, randomise
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.data.geometry import Points
 from stonet.graph import neighbours as neighbours_module
 from stonet.graph.neighbours import own_nodes, within_radius
@@ -20,14 +20,15 @@ from stonet.operators.decoder_variants import TermDecoders, build_decoder
 BATCH, PAST, HORIZON, NODES, LATENT = 2, 3, 4, 8, 3
 CPU, F64 = torch.device("cpu"), torch.float64
 VARIANTS = {
-    "separable": {"separable": True},
-    "joint": {"separable": False},
-    "literal": {"decoder": "literal", "separable": False},
-    "literal separable": {"decoder": "literal", "separable": True},
+    "separable": {"separable": True, "indices": "merged", "trunk": "mlp"},
+    "joint": {"indices": "merged", "trunk": "mlp"},
+    "paper": {},
+    "separate separable": {"separable": True, "trunk": "mlp"},
     "fixed": {"decoder": "fixed"},
+    "fixed merged": {"decoder": "fixed", "indices": "merged"},
 }
 EVERY = pytest.mark.parametrize("variant", VARIANTS)
-INDUCTIVE = pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "fixed"])
+INDUCTIVE = pytest.mark.parametrize("variant", [v for v in VARIANTS if "fixed" not in v])
 
 
 def scattered(number: int, seed: int = 0) -> Points:
@@ -58,8 +59,8 @@ def decoder_input(missing: bool = False, rows: int = 1, calendar: int = 0, nodes
 
 
 def make(variant: str = "separable", calendar: int = 0, nodes: int = NODES, **settings):
-    sizes = {"latent": LATENT, "rank": 4, "hidden": 3, "frequencies": 3, "linear_path": False}
-    config = ModelConfig(**(sizes | VARIANTS.get(variant, {}) | settings))
+    sizes = {"latent": LATENT, "rank": 4, "hidden": 3, "frequencies": 3, "terms": 1}
+    config = PaperConfig(**(sizes | VARIANTS.get(variant, {}) | settings))
     return randomise(build_decoder(Sizes(2, calendar, 5, PAST, HORIZON, nodes), config))
 
 
@@ -160,7 +161,8 @@ def test_only_the_fixed_branch_has_weights_per_point():
 
     for variant in VARIANTS:
         grown = count(variant, NODES + 1) - count(variant, NODES)
-        assert grown == (PAST * LATENT * 4 if variant == "fixed" else 0)
+        expected = {"fixed": PAST * LATENT * LATENT**2, "fixed merged": PAST * LATENT * 4}
+        assert grown == expected.get(variant, 0)  # xi_ij^k, or one row for each output
 
 
 @EVERY
@@ -172,7 +174,9 @@ def test_every_parameter_gets_a_gradient(variant, graph):
 
 
 def test_with_a_linear_path_the_untrained_output_is_zero(graph):
-    config = ModelConfig(latent=LATENT, rank=4, hidden=3)
+    config = PaperConfig(
+        latent=LATENT, rank=4, hidden=3, terms=1, indices="merged", linear_path=True
+    )
     decoder = build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES), config).double()
     assert torch.equal(decoder(decoder_input(), graph), torch.zeros(BATCH, HORIZON, 4, LATENT))
 

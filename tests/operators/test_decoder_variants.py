@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.references import kernel_operator, randomise
+from helpers.references import aggregate, kernel_operator, mlp, randomise, time_embedding
 from torch import Tensor
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.graph.neighbours import own_nodes, within_radius
@@ -24,6 +24,7 @@ BATCH, PAST, HORIZON, NODES, LATENT = 2, 3, 4, 8, 3
 CPU, F64 = torch.device("cpu"), torch.float64
 RADIUS = 0.45
 EXACT = 1e-8  # tolerance of the solver
+RATES = (0.04,)  # of the calendar, by step
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # the steps of both integrations are finite
 
 
@@ -47,50 +48,103 @@ def decoder_input(present: Tensor | None = None, lead: Tensor | None = None) -> 
         present=present,
         lag=torch.arange(1 - PAST, 1, dtype=F64).expand(len(lead), -1),
         lead=lead,
-        calendar=torch.zeros(BATCH, lead.shape[1], 0, dtype=F64),
+        calendar=torch.zeros(BATCH, lead.shape[1], 1, dtype=F64),
+        issue=torch.tensor([[0.1], [0.7]], dtype=F64),
     )
 
 
 def make(tolerance: float | None = None, **settings) -> OdeDecoder:
-    config = ModelConfig(latent=LATENT, hidden=4, decoder="ode", **settings)
-    decoder = randomise(build_decoder(Sizes(2, 0, 5, PAST, HORIZON, NODES), config))
+    sizes = {"latent": LATENT, "hidden": 4, "parametric": 2, "frequencies": 3, "terms": 1}
+    config = PaperConfig(decoder="ode", **sizes | settings)
+    decoder = randomise(build_decoder(Sizes(2, 1, 5, PAST, HORIZON, NODES, RATES), config))
     if tolerance is not None:
         decoder.tolerance = tolerance
     return decoder
 
 
-def integrate(
-    decoder: OdeDecoder, state: Tensor, graph: DecoderGraph, present: Tensor | None, end: float
-):
-    """Classical Runge-Kutta, 30 steps, of dv/dt = A sigma(W v + K v) + b."""
+def initial(decoder: OdeDecoder, inputs: DecoderInput, graph: DecoderGraph) -> Tensor:
+    """AGG over all inputs at the issue time, at every node."""
+    now = replace(inputs, lead=torch.zeros(1, 1, dtype=F64), lag=inputs.lag[:1])
     nodes = graph.among_nodes
-    place = nodes.position[None]
+    values = [aggregate(decoder.start, now, nodes, b, 0, q) for b, q in np.ndindex(BATCH, NODES)]
+    return torch.stack(values).view(BATCH, NODES, LATENT)
 
-    def rate(v: Tensor) -> Tensor:
-        moved = decoder.operator(v, v, place, place, nodes.neighbours, present)
+
+def features(decoder: OdeDecoder, inputs: DecoderInput, place: Tensor, tau: float) -> Tensor:
+    """[a_t(x), x] at a time in horizons, sample by sample and node by node."""
+    rows = []
+    for issue in inputs.issue:
+        time = torch.cat([issue + tau * HORIZON * RATES[0], torch.tensor([tau], dtype=F64)])
+        embedded = time_embedding(decoder.parametric.embedding, time)
+        a = [mlp(decoder.parametric.network, torch.cat([x, embedded])) for x in place]
+        rows.append(torch.cat([torch.stack(a), place], dim=1))
+    return torch.stack(rows)
+
+
+def integrate(
+    decoder: OdeDecoder,
+    inputs: DecoderInput,
+    graph: DecoderGraph,
+    end: float,
+    present: Tensor | None = None,
+) -> Tensor:
+    """Classical Runge-Kutta, 30 steps, of dv/dt = A sigma(W v + K_{a_t} v) + b from AGG."""
+    nodes, state = graph.among_nodes, initial(decoder, inputs, graph)
+    h = end / HORIZON / 30
+
+    def rate(tau: float, v: Tensor) -> Tensor:
+        a = features(decoder, inputs, nodes.position, tau)
+        moved = decoder.operator(v, v, a, a, nodes.neighbours, present)
         return moved @ decoder.rate.weight.T + decoder.rate.bias
 
-    h = end / decoder.horizon / 30
-    for _ in range(30):
-        a = rate(state)
-        b = rate(state + h / 2 * a)
-        c = rate(state + h / 2 * b)
-        state = state + h / 6 * (a + 2 * b + 2 * c + rate(state + h * c))
+    for step in range(30):
+        tau = step * h
+        a = rate(tau, state)
+        b = rate(tau + h / 2, state + h / 2 * a)
+        c = rate(tau + h / 2, state + h / 2 * b)
+        state = state + h / 6 * (a + 2 * b + 2 * c + rate(tau + h, state + h * c))
     return state
 
 
 @torch.no_grad()
-def test_the_rate_is_a_kernel_operator_of_positions():
-    """The first step from a state: dv/dt = A sigma(W v + mean of kappa(x, x_j) v_j) + b."""
+def test_it_starts_from_all_inputs() -> None:
+    nodes = scattered(NODES)
+    decoder, graph = make(), connect(nodes, nodes)
+    inputs = decoder_input(lead=torch.zeros(1, 1, dtype=F64))
+    expected = initial(decoder, inputs, graph)
+    torch.testing.assert_close(decoder(inputs, graph)[:, 0], expected)
+    for s in range(PAST):
+        changed = inputs.latent.clone()
+        changed[:, s] += 1
+        found = decoder(replace(inputs, latent=changed), graph)[:, 0]
+        assert (found - expected).abs().min() > 1e-6
+
+
+@torch.no_grad()
+def test_the_rate_is_a_kernel_operator_of_the_parametric_function():
+    """The first step: dv/dt = A sigma(W v + mean of kappa(a, a_j, x, x_j) v_j) + b."""
     nodes = scattered(NODES)
     decoder, graph = make(), connect(nodes, nodes)
     inputs = decoder_input(lead=torch.tensor([[1e-6]], dtype=F64))
-    start, place = inputs.latent[:, -1], graph.position[None]
-    edges = graph.among_nodes.neighbours
-    moved = kernel_operator(decoder.operator, start, start, place, place, edges, None)
+    start, edges = initial(decoder, inputs, graph), graph.among_nodes.neighbours
+    a = features(decoder, inputs, graph.position, 0.0)
+    moved = kernel_operator(decoder.operator, start, start, a, a, edges, None)
     rate = moved @ decoder.rate.weight.T + decoder.rate.bias
     found = (decoder(inputs, graph)[:, 0] - start) * HORIZON / 1e-6
     torch.testing.assert_close(found, rate, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shifted", ["issue", "rates"])
+def test_the_rate_knows_the_time(shifted):
+    nodes = scattered(NODES)
+    decoder, graph, inputs = make(), connect(nodes, nodes), decoder_input()
+    before = decoder(inputs, graph)
+    if shifted == "rates":
+        decoder.rates = (0.2,)
+    else:
+        inputs = replace(inputs, issue=inputs.issue + 0.2)
+    assert (decoder(inputs, graph) - before).abs().max() > 1e-3
 
 
 @torch.no_grad()
@@ -110,8 +164,8 @@ def test_equals_the_integral_of_its_rate(kernel):
     decoder, inputs, graph = make(EXACT, kernel=kernel), decoder_input(), connect(nodes, nodes)
     result = decoder(inputs, graph)
     for z, end in ((1, 2.0), (3, 4.0)):
-        exact = integrate(decoder, inputs.latent[:, -1], graph, None, end)
-        assert (exact - inputs.latent[:, -1]).abs().max() > 0.1  # the state has changed
+        exact = integrate(decoder, inputs, graph, end)
+        assert (exact - initial(decoder, inputs, graph)).abs().max() > 0.1  # it has changed
         torch.testing.assert_close(result[:, z], exact, **CLOSE)
 
 
@@ -130,18 +184,6 @@ def test_a_node_reads_its_state_and_another_point_the_mean_of_its_neighbours():
 
 
 @torch.no_grad()
-def test_each_node_starts_from_its_newest_value():
-    nodes = scattered(NODES)
-    present = torch.ones(BATCH, PAST, NODES, dtype=torch.bool)
-    present[0, 2, 1] = present[1, 1:, 4] = False
-    inputs, decoder, graph = decoder_input(present), make(), connect(nodes, nodes)
-    latest = inputs.latent.clone()
-    latest[0, 2, 1], latest[1, 2, 4] = latest[0, 1, 1], latest[1, 0, 4]
-    filled = decoder(replace(inputs, latent=latest, present=None), graph)
-    torch.testing.assert_close(decoder(inputs, graph), filled)
-
-
-@torch.no_grad()
 def test_a_node_without_any_value_has_no_influence():
     nodes = scattered(NODES)
     present = torch.rand(BATCH, PAST, NODES) < 0.7
@@ -155,7 +197,7 @@ def test_a_node_without_any_value_has_no_influence():
 
     target, source = graph.neighbours.edges()
     present = present.any(1)
-    exact = integrate(decoder, inputs.latent[:, -1] * present[..., None], graph, present, 4.0)
+    exact = integrate(decoder, inputs, graph, 4.0, present)
     for q in range(4):
         near = [j for j in source[target == q].tolist() if j != 3]
         torch.testing.assert_close(result[:, -1, q], exact[:, near].mean(1), **CLOSE)
@@ -180,24 +222,23 @@ def test_samples_may_have_different_times_in_any_order():
     lead = torch.tensor([[1.0, 3.5, 0.0], [2.2, 1.0, 4.4]], dtype=F64)
     inputs, decoder, graph = decoder_input(lead=lead), make(EXACT), connect(nodes, nodes)
     result = decoder(inputs, graph)
-    torch.testing.assert_close(result[0, 2], inputs.latent[0, -1])  # lead 0: the state itself
+    start = initial(decoder, inputs, graph)
+    torch.testing.assert_close(result[0, 2], start[0])  # lead 0: the state itself
     for b, z in np.ndindex(2, 3):
-        exact = integrate(decoder, inputs.latent[:, -1], graph, None, float(lead[b, z]))
+        exact = integrate(decoder, inputs, graph, float(lead[b, z]))
         torch.testing.assert_close(result[b, z], exact[b], **CLOSE)
 
 
 @pytest.mark.parametrize("kernel", ["full", "diag"])
-@pytest.mark.parametrize("describe", ["sharp", "offset"])
-def test_every_parameter_gets_a_gradient(kernel, describe):
+def test_every_parameter_gets_a_gradient(kernel):
     nodes = scattered(NODES)
     decoder = make(kernel=kernel)
-    graph = connect(scattered(4, seed=1), nodes, describe)
-    decoder(decoder_input(), graph).square().sum().backward()
+    decoder(decoder_input(), connect(scattered(4, seed=1), nodes)).square().sum().backward()
     for name, parameter in decoder.named_parameters():
         if parameter.numel():
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
 
 def test_more_than_one_term_is_refused():
-    with pytest.raises(UsageError, match=r"network\.terms=1"):
+    with pytest.raises(UsageError, match=r"paper\.terms=1"):
         make(terms=2)

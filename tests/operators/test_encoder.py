@@ -10,7 +10,7 @@ import torch
 from helpers.references import assert_same, encoder, gradients, randomise
 from torch import Tensor
 
-from stonet.config import ModelConfig
+from stonet.config import OperatorConfig, PaperConfig
 from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph, Radii, assign_levels, build_graph
 from stonet.operators.encoder import MultipoleEncoder, TimeEmbedding
@@ -31,8 +31,9 @@ def connect(points: Points, levels: int, sharp: bool) -> MultipoleGraph:
 
 
 def make(levels: int = 3, features: int = 2, **settings) -> MultipoleEncoder:
-    sizes = {"latent": 3, "hidden": 4, "parametric": 2, "frequencies": 3} | settings
-    return randomise(MultipoleEncoder(2, features, levels, ModelConfig(**sizes)))
+    sizes = {"latent": 3, "hidden": 4, "parametric": 2, "frequencies": 3}
+    sizes |= {"edges": "sharp"} | settings
+    return randomise(MultipoleEncoder(2, features, levels, PaperConfig(**sizes)))
 
 
 def example(points: Points, features: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,7 +48,7 @@ def example(points: Points, features: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("sharp", [False, True])
 def test_equals_the_formula_of_the_paper(levels, linear_path, sharp):
     points = scattered()
-    module = make(levels, linear_path=linear_path, sharp=sharp)
+    module = make(levels, linear_path=linear_path, edges="sharp" if sharp else "difference")
     values, *rest = example(points)
     graph = connect(points, levels, sharp)
     present = torch.rand(FRAMES, NODES) < 0.7
@@ -125,7 +126,7 @@ def test_time_acts_through_the_parametric_function():
     result = module(values, time, position, None, graph)
     assert gradients(result, [time])[0].abs().min() > 1e-6
     with torch.no_grad():  # a parametric function without time
-        module.parametric[0].weight[:, 2:] = 0
+        module.parametric.network[0].weight[:, 2:] = 0
     still = [module(values, t, position, None, graph) for t in (time, time + 0.3)]
     assert torch.equal(*still)
 
@@ -142,12 +143,12 @@ def test_missing_nodes_have_no_influence_on_others():
     assert torch.equal(clean[present], dirty[present])
 
 
-@pytest.mark.parametrize("settings", [{}, {"linear_path": False, "sharp": False, "layers": 2}])
+@pytest.mark.parametrize("settings", [{"linear_path": True}, {"edges": "difference", "layers": 2}])
 def test_every_parameter_gets_a_gradient(settings):
     points = scattered()
     module = make(**settings)
     values, *rest = example(points)
-    module(values, *rest, None, connect(points, 3, module.sharp)).square().sum().backward()
+    module(values, *rest, None, connect(points, 3, not module.sees_place)).square().sum().backward()
     for name, parameter in module.named_parameters():
         if parameter.numel():
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
@@ -165,7 +166,7 @@ def test_one_set_of_parameters_serves_any_number_of_points():
 def test_with_a_linear_path_the_untrained_encoding_is_near_its_input():
     points = scattered(60)
     graph = connect(points, 3, True)
-    module = MultipoleEncoder(2, 0, 3, ModelConfig()).double()
+    module = MultipoleEncoder(2, 0, 3, OperatorConfig(latent=16)).double()
     values = torch.randn(1, 60, 16, dtype=torch.float64)
     time, position = (
         torch.zeros(1, 0, dtype=torch.float64),

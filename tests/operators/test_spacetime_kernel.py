@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import gelu
 
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import within_radius
 from stonet.operators.branch import DecoderGraph, RevisedBranch
@@ -72,7 +72,7 @@ def test_equals_the_sum_over_neighbours_and_past_times(times, max_chunk_lags):
     nodes, queries = Points(place), Points(place[:4] + 0.05)
     around = within_radius(queries, nodes, 0.4)
     graph = DecoderGraph(torch.zeros(4, 2), around, torch.full((4,), 9)).to(CPU, F64)
-    config = ModelConfig(latent=3, hidden=4, separable=False)
+    config = PaperConfig(latent=3, hidden=4)
     branch = randomise(RevisedBranch(5, 2, 4, config))
     branch.max_chunk_lags, branch.workspace = max_chunk_lags, 400
     latent = torch.randn(2, len(PAST), 9, 3, dtype=F64, requires_grad=True)

@@ -28,8 +28,9 @@ def test_modes_of_the_training_histories_have_unit_covariance() -> None:
     kept = found.abs().amax(0) > 0
     assert 5 < int(kept.sum()) <= 12
     covariance = torch.cov(found[:, kept].T, correction=0)
-    torch.testing.assert_close(covariance, torch.eye(len(covariance), dtype=torch.float64),
-                               rtol=0, atol=1e-2)
+    torch.testing.assert_close(
+        covariance, torch.eye(len(covariance), dtype=torch.float64), rtol=0, atol=1e-2
+    )
 
 
 def test_few_modes_keep_what_the_history_tells() -> None:

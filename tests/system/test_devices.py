@@ -13,10 +13,10 @@ import pytest
 import torch
 from helpers.contracts import fitted_run, small_field, small_task
 from helpers.small import quick, small_dataset
+from stonet.models.residual_mlp import Augmentation
 
 from stonet.cli.options import load_run
 from stonet.errors import StonetError, UsageError
-from stonet.models.residual_mlp import Augmentation
 from stonet.models.stonet import STONetwork
 from stonet.system.devices import backend_for, pick_device, to_device
 from stonet.training import trainer as training
