@@ -1,8 +1,4 @@
-"""Ablation: one setting at a time, of the default model and of the operator alone.
-
-The paper's four factors belong to the operator. Combined with linear base and residual network it
-has little left to learn in a short training, so its factors are varied without either.
-"""
+"""Ablation: one setting at a time, of the default network, the operator and the paper's network."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from stonet.experiments.cell import Cell, Result, Scores
 from stonet.experiments.error_summary import summarise_errors, without_details
 from stonet.experiments.figures import line_style, panels, save
 from stonet.experiments.tables import Line, measured, stale_commits, unique
-from stonet.models.stonet import STONetwork
+from stonet.models.registry import MODELS
 from stonet.training.budget import Budget, train
 
 NAME = "ablation"
@@ -36,38 +32,51 @@ class AblatedModel:
     def own_value(self, setting: str, preset: str = "default") -> str:
         """The model's own value of a setting, as the table prints it."""
         section, _, key = setting.partition(".")
-        value = getattr(getattr(load_config(preset, None, self.settings), section), key)
+        config = load_config(preset, None, self.settings)
+        value = getattr(getattr(config, section), key)
         if value is None:  # the model's default
-            value = getattr(STONetwork, key)
+            value = getattr(MODELS[config.model], key)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 ABLATED_MODELS = {
-    "operator": AblatedModel(
-        ("network.base=none", "network.residual_width=0"),
+    "paper": AblatedModel(
+        ("model=stonet-paper",),
         {
-            "network.latent": ("8", "16", "32"),
-            "network.layers": ("1", "2", "3"),
+            "paper.layers": ("1", "2"),
+            "graph.levels": ("1", "2", "3"),
+            "train.alpha": ("0.0", "0.5", "1.0"),
+            "paper.frequencies": ("2", "12"),
+            "paper.decoder": ("revised", "fixed", "ode"),
+            "paper.terms": ("1", "3"),
+            SEED: SEEDS,
+        },
+    ),
+    "operator": AblatedModel(
+        ("model=stonet-operator",),
+        {
+            "operator.layers": ("1", "2"),
             "graph.levels": ("1", "2", "3"),
             "train.alpha": ("0.0", "0.1", "0.5", "1.0"),
-            "network.kernel": ("diag", "full"),
-            "network.decoder": ("revised", "literal", "fixed", "ode"),
-            "network.terms": ("1", "3"),
-            "train.consecutive": ("1", "4"),
+            "operator.basis": ("lags", "modes"),
             SEED: SEEDS,
         },
     ),
     DEFAULT: AblatedModel(
         (),
         {
-            "network.base": ("none", "persistence", "ridge"),
-            "network.residual_width": ("0", "128"),
+            "network.layers": ("0", "1", "2"),
+            "graph.levels": ("1", "2", "3"),
+            "network.kernels": ("1", "4", "8"),
+            "network.mode_floor": ("1e-12", "1e-06", "0.001"),
+            "network.anchor": ("last", "blend", "linear"),
             "network.sun": ("false", "true"),
+            "train.optimiser": ("adam", "auto"),
             SEED: SEEDS,
         },
     ),
 }
-MINIMAL = ("graph.levels", "network.base")
+MINIMAL = ("graph.levels", "network.layers")
 LINEAR_PERCENT = 100.0  # changes up to which the axis is linear
 COLUMNS = {
     "dataset": "data set",
