@@ -40,7 +40,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Who sees whom among all nodes: in the encoder, in the decoder and in the base."""
+    """Who sees whom among all nodes: in encoder and decoder, and to interpolate."""
 
     nodes: Points
     level: Nodes
@@ -48,7 +48,7 @@ class Adjacency:
     up: tuple[Edges, ...]
     down: tuple[Edges, ...]
     decoder: Edges
-    near: Int32[np.ndarray, "all near"] | None  # what a node's stencil reads
+    near: Int32[np.ndarray, "all near"] | None  # where a node is interpolated from
     isolated: int
 
 
@@ -104,13 +104,14 @@ def subgraph(
     need[core] = True
     asked = need.copy()
     need[adjacency.decoder.of(asked)[1]] = True
+    if adjacency.near is not None:  # before the walk: what is read there may be encoded
+        need[adjacency.near[core]] = True
     targets: dict[Edges, Some] = {}
+    nobody = np.zeros_like(need)
     for _ in range(layers):  # from the last layer to the first, which needs most
         for edges in (*adjacency.down, *reversed(adjacency.up), *adjacency.within):
             targets[edges] = need.copy()
             need[edges.of(need)[1]] = True
-    if adjacency.near is not None:
-        need[adjacency.near[core]] = True
     need[core] = False
     nodes = np.concatenate([core, np.flatnonzero(need)])
     points, place = adjacency.nodes.take(nodes), np.full(len(adjacency.nodes), -1)
@@ -122,7 +123,7 @@ def subgraph(
         rank[member] = np.arange(len(member))
 
     def connect(edges: Edges, to: int, of: int) -> Neighbours:
-        target, source = edges.of(targets[edges])
+        target, source = edges.of(targets.get(edges, nobody))
         if not len(target):
             return Neighbours((), torch.zeros(len(members[to])), len(members[of]), 0)
         ends = points.take(members[to]), points.take(members[of])
