@@ -98,7 +98,9 @@ def commands() -> str:
 def _command(path: str, command: Any) -> list[str]:
     subcommands = getattr(command, "commands", None)
     if subcommands is not None:
-        return [line for name, one in subcommands.items() for line in _command(f"{path} {name}", one)]
+        return [
+            line for name, one in subcommands.items() for line in _command(f"{path} {name}", one)
+        ]
     context = command.context_class(command, info_name=path)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.params]

@@ -3,9 +3,9 @@
 # %%
 # ## The table
 #
-# Usually you have this file already. Here it is simulated, so that the example runs anywhere: hourly
-# temperatures of 30 stations, with a daily cycle, a front that moves east, noise, and 2 % of the
-# values missing.
+# Usually you have this file already. Here it is simulated, so that the example runs anywhere:
+# hourly temperatures of 30 stations, with a daily cycle, a front that moves east, noise, and 2 % of
+# the values missing.
 
 import numpy as np
 import pandas as pd
@@ -33,8 +33,8 @@ print(table.head(3))
 # %%
 # ## Read and check
 #
-# `stonet.read` recognises the columns. `stonet.check` looks for gaps, stuck sensors, wrong units and
-# wrong positions before any time is spent on training.
+# `stonet.read` recognises the columns. `stonet.check` looks for gaps, stuck sensors, wrong units
+# and wrong positions before any time is spent on training.
 
 import stonet
 
