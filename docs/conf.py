@@ -23,8 +23,14 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "exclude-members": "trusted"}
+autodoc_type_aliases = {
+    name: name for name in ("Indices", "StationLabels", "Time", "TimeLabels", "Times")
+}
+autodoc_preserve_defaults = True
+autodoc_default_options = {"exclude-members": "trusted"}
 python_maximum_signature_line_length = 90
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

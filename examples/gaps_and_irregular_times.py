@@ -44,7 +44,7 @@ forecast = model.predict(recent, times=["+5min", "+17min", "+40min"])
 print(forecast.isel(station=slice(0, 2)).to_dataframe()[["time", "station", "level"]])
 
 # %%
-# What would the forecast be with a third of these values lost? Lose them and ask again.
+# What would the forecast be with a third of these values lost? Remove them and forecast again.
 
 fewer = recent.values.copy()
 fewer[rng.random(fewer.shape) < 1 / 3] = np.nan

@@ -52,7 +52,7 @@ forecast = model.predict(observed, at=sites, times=["+1h", "+2h30min", "+4h"])
 print(forecast.to_dataframe()[["time", "station", "wind"]])
 
 # %%
-# Two columns tell how far a forecast can be trusted: the distance to the nearest observation in km,
+# Two numbers say how far a forecast can be trusted: the distance to the nearest observation in km,
 # and the support: 0 at an observed point, 1 within the radius of the decoder, 2 beyond it
 # (extrapolation).
 

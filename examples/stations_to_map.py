@@ -33,7 +33,7 @@ print(table.head(3))
 # %%
 # ## Read and check
 #
-# `stonet.read` recognises the columns. `stonet.check` looks for gaps, stuck sensors, wrong units
+# `stonet.read` recognises the columns. `stonet.check` finds gaps, stuck sensors, wrong units
 # and wrong positions before any time is spent on training.
 
 import stonet

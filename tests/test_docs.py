@@ -124,6 +124,12 @@ def test_imported_names_exist(page: Path) -> None:
                     assert hasattr(stonet, name), f"stonet.{name}"
 
 
+def test_the_reference_shows_all_public_names() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    shown = {path.rpartition(".")[2] for path in re.findall(r"auto\w+:: ([\w.]+)", page)}
+    assert {name for name in stonet.__all__ if not name.startswith("_")} <= shown
+
+
 @EVERY_PAGE
 def test_named_settings_exist(page: Path) -> None:
     keys = {f"{row.section}.{row.key}" for row in settings_table()}
