@@ -119,18 +119,12 @@ GEOMETRIES: dict[str, Geometry] = {"plane": Plane(), "sphere": Sphere()}
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Positions of nodes or queries, with names; checked once and immutable.
+    """Named places. Checked once, here; afterwards the code trusts them.
 
     Args:
         coordinates: (node, 2): x, y on a plane; latitude, longitude in degrees on a sphere.
         kind: "plane" or "sphere".
-        names: one for each point (empty: numbers from 0).
-
-    Raises:
-        DataError: shape, range or number of names do not fit.
-
-    Example:
-        >>> Points(np.array([[46.95, 7.44], [47.56, 7.59]]), "sphere", ("Bern", "Basel"))
+        names: one for each point; numbered from 0 where none are given.
     """
 
     coordinates: Float64[np.ndarray, "node 2"]

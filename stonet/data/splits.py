@@ -1,8 +1,8 @@
-"""Splits: parts of the time, held-out points, kept labels and hidden inputs.
+"""Protocols: who is trained on what, as plain functions of sizes, places and a seed.
 
-Times are divided in their order. Points are held out for the inductive experiments, labels are
-dropped for the irregular ones, inputs are hidden for those with missing data. All draws are made
-once and depend on their seed alone.
+Times are cut in their order. Points are held out for the inductive experiments. Labels are dropped
+for the irregular ones, inputs hidden for those with missing data. All draws are made once and
+depend on their seed alone.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def chronological(shares: tuple[float, float, float], length: int) -> list[tuple
 
 
 def spread_alike(order: Index, unseen: int) -> tuple[Index, Index]:
-    """Seen and unseen points, alternating along `order`, a curve that fills their region.
+    """Seen and unseen ones, every so many-th along `order`, a curve that fills their region.
 
-    Both groups are then spread alike, and their errors can be compared.
+    So both kinds lie alike, and an error that differs between them is not the luck of the draw.
     """
     held_out = np.diff(np.arange(len(order) + 1) * unseen // len(order)) > 0
     return order[~held_out], order[held_out]
 
 
 def at_random(count: int, unseen: int, seed: int) -> Index:
-    """Positions of `unseen` of `count` points, drawn at random, such as 29 of Solar's 137."""
+    """`unseen` of `count` points, such as 29 of Solar's 137."""
     _check_unseen(unseen, count)
     return np.sort(np.random.default_rng(seed).permutation(count)[:unseen])
 
 
 def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index, Index]:
-    """Seen points on a coarser grid, and unseen points drawn from the other nodes of the grid.
+    """A coarser grid to train on, and some of the nodes between to be held out.
 
     The paper's weather grid of 32 x 64 gives 16 x 32 = 512 and leaves 1536 to choose from.
     """
@@ -60,18 +60,7 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
 
 
 def hold_out(dataset: Dataset, share: float | None) -> Dataset:
-    """Hold out a share of the points, spread over the region like the others.
-
-    Args:
-        dataset: any unseen points that it has are replaced.
-        share: of the points (None: the data set is returned unchanged).
-
-    Raises:
-        UsageError: the share leaves no point to hold out or none to train on.
-
-    Example:
-        >>> hold_out(dataset, 0.2)
-    """
+    """The data set with this share of its points unseen; None leaves its own choice."""
     if share is None:
         return dataset
     count = len(dataset.points)
@@ -85,16 +74,7 @@ def hold_out(dataset: Dataset, share: float | None) -> Dataset:
 
 
 def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
-    """Keep a random part of the unseen points, such that unseen / seen is `ratio`.
-
-    Args:
-        dataset: with unseen points.
-        ratio: number of unseen points over number of seen ones.
-        seed: of the draw.
-
-    Raises:
-        UsageError: the data set has too few unseen points.
-    """
+    """Only so many unseen points that unseen/seen is `ratio`; the others are left out."""
     seen, unseen = dataset.seen, np.asarray(dataset.unseen, dtype=np.int64)
     count = round(ratio * len(seen))
     if not 0 < count <= len(unseen):
@@ -110,17 +90,7 @@ def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
 def kept_labels(
     windows: int, horizon: int, kept: int, seed: int
 ) -> Bool[np.ndarray, "window future"]:
-    """Targets that a training on sparse labels keeps, drawn once for each window.
-
-    Args:
-        windows: number of windows.
-        horizon: target times of a window.
-        kept: number of them that are kept.
-        seed: of the draw.
-
-    Raises:
-        UsageError: `kept` is not within 1 and `horizon`.
-    """
+    """The irregular protocol: in each window `kept` of the target times, drawn once."""
     if not 1 <= kept <= horizon:
         raise UsageError(f"data.labels = {kept}; expected 1 to {horizon}, the horizon.")
     rank = np.random.default_rng((seed, 77)).random((windows, horizon)).argsort(1).argsort(1)
@@ -128,29 +98,15 @@ def kept_labels(
 
 
 def hidden_at_random(times: int, nodes: int, share: float, seed: int) -> Hidden:
-    """Inputs to hide: single values, independently of each other.
-
-    Args:
-        times: number of frames.
-        nodes: number of points.
-        share: of the values that are hidden.
-        seed: of the draw.
-    """
+    """Single values are lost, each by itself."""
     _check_share(share)
     return np.random.default_rng(seed).random((times, nodes)) < share
 
 
 def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: int) -> Hidden:
-    """Inputs to hide: sensors fail for `length` consecutive frames.
+    """Sensors fail for `length` frames in a row; `share` of all values is lost.
 
-    The time of each sensor is divided into periods of that length, with a phase of its own.
-
-    Args:
-        times: number of frames.
-        nodes: number of points.
-        share: of the values that are hidden.
-        length: of an outage, in frames.
-        seed: of the draw.
+    Every sensor's time is cut into stretches of that length, at its own phase.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)
@@ -161,14 +117,9 @@ def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: in
 
 
 def hidden_by_block(points: Points, times: int, share: float, length: int, seed: int) -> Hidden:
-    """Inputs to hide: all sensors of a region, another region every `length` frames.
+    """A whole region is silent at a time: the `share` of sensors nearest to some sensor.
 
-    Args:
-        points: positions of the sensors.
-        times: number of frames.
-        share: of the sensors: those nearest to a random one.
-        length: of an outage, in frames.
-        seed: of the draws.
+    Every `length` frames another region.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)
