@@ -53,8 +53,8 @@ docs: $(VENV)/.dev  ## build docs/_build; a warning is an error
 check: lint types docs test smoke  ## all that must pass before a change is proposed
 
 clean:  ## remove .venv, built docs and caches; runs/ stay
-	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find stonet tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) docs/_build docs/_generated build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find stonet tests docs examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last file that venv writes: where it is missing, the environment was never finished.
 $(BIN)/pip:

@@ -116,7 +116,7 @@ class Field:
 
     @property
     def observed(self) -> Bool[np.ndarray, "time node channel"]:
-        """The mask: True where a value was observed."""
+        """True where a value was observed; never None."""
         assert self.mask is not None  # set by the constructor
         return self.mask
 
