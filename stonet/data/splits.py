@@ -1,8 +1,7 @@
-"""Protocols: who is trained on what, as plain functions of sizes, places and a seed.
+"""Splits: training, validation and test times; held-out points; dropped targets and inputs.
 
-Times are cut in their order. Points are held out for the inductive experiments. Labels are dropped
-for the irregular ones, inputs hidden for those with missing data. All draws are made once and
-depend on their seed alone.
+Times are split in order. Points are held out for inductive experiments. Targets and inputs are
+dropped for experiments with irregular times and missing data. Each draw depends on its seed only.
 """
 
 from __future__ import annotations
@@ -33,24 +32,28 @@ def chronological(shares: tuple[float, float, float], length: int) -> list[tuple
 
 
 def spread_alike(order: Index, unseen: int) -> tuple[Index, Index]:
-    """Seen and unseen ones, every so many-th along `order`, a curve that fills their region.
+    """Seen and unseen points, evenly spread along a space-filling curve.
 
-    So both kinds lie alike, and an error that differs between them is not the luck of the draw.
+    Both groups then have the same spatial distribution, so that their errors can be compared.
+
+    Args:
+        order: positions along the curve.
+        unseen: number of points to hold out.
     """
     held_out = np.diff(np.arange(len(order) + 1) * unseen // len(order)) > 0
     return order[~held_out], order[held_out]
 
 
 def at_random(count: int, unseen: int, seed: int) -> Index:
-    """`unseen` of `count` points, such as 29 of Solar's 137."""
+    """Positions of `unseen` of `count` points, drawn at random, such as 29 of 137 solar plants."""
     _check_unseen(unseen, count)
     return np.sort(np.random.default_rng(seed).permutation(count)[:unseen])
 
 
 def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index, Index]:
-    """A coarser grid to train on, and some of the nodes between to be held out.
+    """Every second row and column of a grid as seen points, and unseen points among the others.
 
-    The paper's weather grid of 32 x 64 gives 16 x 32 = 512 and leaves 1536 to choose from.
+    The paper's weather grid of 32 x 64 has 16 x 32 = 512 seen points and 1536 others.
     """
     number = np.arange(rows * columns).reshape(rows, columns)
     seen = number[::2, ::2].ravel()
@@ -60,7 +63,7 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
 
 
 def hold_out(dataset: Dataset, share: float | None) -> Dataset:
-    """The data set with this share of its points unseen; None leaves its own choice."""
+    """The data set with this share of its points unseen; None leaves it unchanged."""
     if share is None:
         return dataset
     count = len(dataset.points)
@@ -74,12 +77,16 @@ def hold_out(dataset: Dataset, share: float | None) -> Dataset:
 
 
 def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
-    """Only so many unseen points that unseen/seen is `ratio`; the others are left out."""
+    """The data set without some of its unseen points, so that unseen / seen is `ratio`.
+
+    Raises:
+        UsageError: the data set has too few unseen points.
+    """
     seen, unseen = dataset.seen, np.asarray(dataset.unseen, dtype=np.int64)
     count = round(ratio * len(seen))
     if not 0 < count <= len(unseen):
         raise UsageError(
-            f"A ratio of {ratio:g} asks for {count} unseen points beside {len(seen)} seen ones; "
+            f"A ratio of {ratio:g} needs {count} unseen points beside {len(seen)} seen ones; "
             f"'{dataset.name}' has {len(unseen)}."
         )
     chosen = np.sort(np.random.default_rng(seed).permutation(unseen)[:count])
@@ -90,7 +97,11 @@ def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
 def kept_labels(
     windows: int, horizon: int, kept: int, seed: int
 ) -> Bool[np.ndarray, "window future"]:
-    """The irregular protocol: in each window `kept` of the target times, drawn once."""
+    """The target times of each window that are given in training: `kept` of them, at random.
+
+    Raises:
+        UsageError: `kept` is not between 1 and the horizon.
+    """
     if not 1 <= kept <= horizon:
         raise UsageError(f"data.labels = {kept}; expected 1 to {horizon}, the horizon.")
     rank = np.random.default_rng((seed, 77)).random((windows, horizon)).argsort(1).argsort(1)
@@ -98,28 +109,28 @@ def kept_labels(
 
 
 def hidden_at_random(times: int, nodes: int, share: float, seed: int) -> Hidden:
-    """Single values are lost, each by itself."""
+    """Values missing at random, independently of each other."""
     _check_share(share)
     return np.random.default_rng(seed).random((times, nodes)) < share
 
 
 def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: int) -> Hidden:
-    """Sensors fail for `length` frames in a row; `share` of all values is lost.
+    """Outages of single sensors of `length` frames; `share` of all values is missing.
 
-    Every sensor's time is cut into stretches of that length, at its own phase.
+    The time of each sensor is divided into intervals of that length, with a random phase.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)
     phase = generator.integers(length, size=nodes)
-    stretch = (np.arange(times)[:, None] + phase) // length
+    interval = (np.arange(times)[:, None] + phase) // length
     fails = generator.random((times // length + 2, nodes)) < share
-    return np.take_along_axis(fails, stretch, axis=0)
+    return np.take_along_axis(fails, interval, axis=0)
 
 
 def hidden_by_block(points: Points, times: int, share: float, length: int, seed: int) -> Hidden:
-    """A whole region is silent at a time: the `share` of sensors nearest to some sensor.
+    """Outages of regions: the `share` of the sensors nearest to a random sensor.
 
-    Every `length` frames another region.
+    The region changes every `length` frames.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)

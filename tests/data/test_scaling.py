@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.scaling import STICKY, Scaler
+from stonet.data.scaling import MIN_SHARE_ON_BOUND, Scaler
 from stonet.errors import DataError
 
 
@@ -127,7 +127,7 @@ def test_blocks_and_parts_find_the_same_bounds(monkeypatch):
 @pytest.mark.parametrize("enough", [False, True])
 def test_a_share_of_the_values_makes_a_bound(sign, enough):
     values = np.random.default_rng(0).uniform(1, 2, 10_000)
-    share = round(STICKY * len(values))
+    share = round(MIN_SHARE_ON_BOUND * len(values))
     values[: share if enough else share - 1] = 0.5
     scaler = Scaler.fit([field(sign * values.reshape(-1, 4, 1))])
     found = scaler.low if sign == 1 else scaler.high
@@ -186,6 +186,6 @@ def test_rounding_makes_no_bound_but_saturation_does(saturated):
     """Whole degrees meet their maximum often, but less often than the next one."""
     values = np.random.default_rng(2).normal(20, 1.5, (300, 20, 1))
     rounded = np.minimum(values, 21 if saturated else 23.5).round()
-    assert (rounded == rounded.max()).mean() > STICKY
+    assert (rounded == rounded.max()).mean() > MIN_SHARE_ON_BOUND
     scaler = Scaler.fit([field(rounded)])
     assert scaler.high == ((21.0,) if saturated else (None,)) and scaler.low == (None,)

@@ -65,7 +65,7 @@ def test_the_seed_decides_and_the_draw_is_even():
     assert abs(mean.std() - 0.5 / np.sqrt(60)) < 0.015
 
 
-def test_a_turn_of_longitude_changes_no_level():
+def test_longitudes_360_degrees_apart_have_the_same_level():
     points = scattered(60, kind="sphere")
     turned = Points(points.coordinates - [0.0, 360.0], "sphere")
     level = assign_levels(points, 3, 5)
@@ -73,17 +73,17 @@ def test_a_turn_of_longitude_changes_no_level():
     np.testing.assert_array_equal(levels_for(turned, points, level, 5), level)
 
 
-def test_new_points_join_level_0_and_the_known_keep_theirs():
+def test_new_points_have_level_0_and_training_points_keep_their_levels():
     known, new = scattered(40), scattered(15, seed=1)
     level = assign_levels(known, 3, 2022)
     subset = np.random.default_rng(2).permutation(40)[:30]
-    asked = new.joined(known.take(subset))
-    found = levels_for(asked, known, level, 2022)
+    points = new.joined(known.take(subset))
+    found = levels_for(points, known, level, 2022)
     np.testing.assert_array_equal(found[:15], 0)
     np.testing.assert_array_equal(found[15:], level[subset])
 
 
-def test_another_network_of_sensors_is_divided_anew():
+def test_another_sensor_network_is_divided_anew():
     known, other = scattered(40), scattered(30, seed=1)
     level = assign_levels(known, 3, 2022)
     expected = assign_levels(other, 3, 2022)
@@ -148,20 +148,20 @@ def test_wrong_radii_are_refused(given_radii, message):
 
 def test_more_levels_than_points_can_fill_are_refused():
     points = scattered(3)
-    with pytest.raises(UsageError, match="4 levels asked for 3 points leaves a level empty"):
+    with pytest.raises(UsageError, match="4 levels of 3 points"):
         find_radii(points, assign_levels(points, 4, 0), GraphConfig(levels=4))
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_mean_degrees_are_as_asked(kind):
+def test_radii_give_the_mean_degrees_of_the_settings(kind):
     points = scattered(300, kind=kind)
     config = GraphConfig(within_degree=9.0, between_degree=6.0, decoder_degree=11.0)
     level = assign_levels(points, 3, 0)
     radii = find_radii(points, level, config)
     graph = build_graph(points, level, radii)
     decoder = within_radius(points, points, radii.decoder)
-    asked = [(n, 9) for n in graph.within] + [(n, 6) for n in graph.down] + [(decoder, 11)]
-    for found, degree in asked:
+    expected = [(n, 9) for n in graph.within] + [(n, 6) for n in graph.down] + [(decoder, 11)]
+    for found, degree in expected:
         reached = float(found.count.sum()) - found.isolated
         pairs = degree * len(found.count)
         assert pairs <= reached <= pairs + 2  # equal distances (i, j) and (j, i) come together
