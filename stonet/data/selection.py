@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.dates import Time, Times, as_list, time_bounds
-from stonet.errors import UsageError
+from stonet.data.dates import Time, Times, as_list, time_bounds, time_label
+from stonet.errors import UsageError, unknown_name
 
 Positions = Int64[np.ndarray, " chosen"]
 TimeLabels = Times | slice
@@ -44,8 +44,7 @@ def _some(
     """The positions, refused if there are none."""
     if len(chosen):
         return chosen
-    kind = "datetime64[ns]" if calendar else "timedelta64[ns]"
-    first, last = times[[0, -1]].astype(kind)
+    first, last = (time_label(int(time), calendar) for time in times[[0, -1]])
     raise UsageError(f"No frame {selection}; the field's times are {first} to {last}.")
 
 
@@ -69,6 +68,17 @@ def stations_named(names: tuple[str, ...], labels: StationLabels) -> Positions:
     given = [labels] if isinstance(labels, str) or not isinstance(labels, Iterable) else labels
     chosen = [position for label in given for position in find(label)]
     return positions_of(chosen, len(names), "stations")
+
+
+def channels_named(names: tuple[str, ...], labels: str | Sequence[str]) -> list[int]:
+    """Positions of the channels with these names, in the order in which they are given."""
+    given = [labels] if isinstance(labels, str) else list(labels)
+    for label in given:
+        if label not in names:
+            raise unknown_name("channel", label, names)
+    if not given or len(set(given)) < len(given):
+        raise UsageError(f"Channels {given}; expected at least one, each once.")
+    return [names.index(label) for label in given]
 
 
 def positions_of(indices: Indices, length: int, what: str) -> Positions:

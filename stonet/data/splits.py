@@ -76,24 +76,6 @@ def hold_out(dataset: Dataset, share: float | None) -> Dataset:
     return replace(dataset, unseen=tuple(np.sort(chosen).tolist()))
 
 
-def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
-    """The data set without some of its unseen points, so that unseen / seen is `ratio`.
-
-    Raises:
-        UsageError: the data set has too few unseen points.
-    """
-    seen, unseen = dataset.seen, np.asarray(dataset.unseen, dtype=np.int64)
-    count = round(ratio * len(seen))
-    if not 0 < count <= len(unseen):
-        raise UsageError(
-            f"A ratio of {ratio:g} needs {count} unseen points beside {len(seen)} seen ones; "
-            f"'{dataset.name}' has {len(unseen)}."
-        )
-    chosen = np.sort(np.random.default_rng(seed).permutation(unseen)[:count])
-    kept = dataset.take(np.concatenate([seen, chosen]))
-    return replace(kept, unseen=tuple(range(len(seen), len(seen) + count)))
-
-
 def kept_labels(
     windows: int, horizon: int, kept: int, seed: int
 ) -> Bool[np.ndarray, "window future"]:

@@ -120,24 +120,6 @@ Method = InverseDistance | Kriging
 M = TypeVar("M", bound=Method)
 
 
-def inverse_distance(
-    values: Values, nodes: Points, queries: Points, power: float = 2.0, nearest: int = 8
-) -> Interpolated:
-    """Interpolate from nodes to queries by Shepard's method; see `interpolate`."""
-    return interpolate(values, nodes, queries, [InverseDistance(power, nearest)])
-
-
-def ordinary_kriging(
-    values: Values,
-    nodes: Points,
-    queries: Points,
-    variograms: Sequence[Variogram],
-    nearest: int = 24,
-) -> Interpolated:
-    """Interpolate by ordinary kriging with one variogram for each channel; see `interpolate`."""
-    return interpolate(values, nodes, queries, [Kriging(v, nearest) for v in variograms])
-
-
 def interpolate(
     values: Values, nodes: Points, queries: Points, methods: Sequence[Method]
 ) -> Interpolated:

@@ -2,7 +2,7 @@
 
     MAE = mean |e|,  RMSE = √(mean e²),  bias = mean e,  MAPE = 100 mean |e| / |y|
 
-with e = prediction - truth and y = truth. Statistics are summed over batches and processes, and
+with e = prediction - truth and y = truth. Statistics are summed over batches, and
 the metric is taken last: the RMSE is the root of the mean of all squares, never a mean of roots.
 Zero targets count in every metric but the MAPE, which is not defined there. All sums are in float64
 and in the data's units.
@@ -82,16 +82,6 @@ class Statistics:
             )
         self.sums += sums
         self.counts += torch.stack([mask, mask, mask, nonzero]).sum(dim=(1, 3)).cpu()
-
-    def merge(self, other: Statistics) -> None:
-        """Add the sums and counts of another part of the data."""
-        if other.sums.shape != self.sums.shape:
-            raise DataError(
-                f"Statistics of {tuple(other.sums.shape[1:])} (leads, channels) cannot be merged "
-                f"into statistics of {tuple(self.sums.shape[1:])}."
-            )
-        self.sums += other.sums
-        self.counts += other.counts
 
     def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
         """One metric.
