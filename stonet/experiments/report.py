@@ -161,8 +161,9 @@ def _provenance(results: Sequence[Result], expected: int) -> list[str]:
             f"Commits that computed the cells (number of cells): {_commits(results)}; `+` marks "
             "uncommitted changes. A cell is stale if settings, data or the version of stonet have "
             "changed. Other changes of the code are not detected: where the commit is not the "
-            f"newest, `--replay` tells whether they matter. {hours:.1f} hours in total, on machines with "
-            f"{', '.join(cores)} cores, torch {', '.join(torch)}.",
+            "newest, `--replay` tells whether they matter. "
+            f"{hours:.1f} hours in total, on machines with {', '.join(cores)} cores, torch "
+            f"{', '.join(torch)}.",
             "",
         ]
     return text

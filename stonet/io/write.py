@@ -186,21 +186,21 @@ def _write_zarr(field: Field, path: Path) -> None:
         to_xarray(field).to_zarr(stage, zarr_format=2, consolidated=True)
 
 
-def _write_csv(field: Field, path: Path) -> None:
+def _write_csv(field: Field, path: Path, block_rows: int = BLOCK_ROWS) -> None:
     with replacing(path) as stage, stage.open("wb") as raw:
         zipped = gzip.GzipFile("", "wb", mtime=0, fileobj=raw) if path.suffix == ".gz" else raw
         with io.TextIOWrapper(zipped, encoding="utf-8", newline="") as text:
-            for number, block in enumerate(_blocks(field, text=True)):
+            for number, block in enumerate(_blocks(field, block_rows, text=True)):
                 block.to_csv(text, index=False, header=number == 0, lineterminator="\n")
 
 
-def _write_parquet(field: Field, path: Path) -> None:
+def _write_parquet(field: Field, path: Path, block_rows: int = BLOCK_ROWS) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with replacing(path) as stage:
         writer = None
-        for block in _blocks(field, text=False):
+        for block in _blocks(field, block_rows, text=False):
             schema = None if writer is None else writer.schema
             rows = pa.Table.from_pandas(block, schema=schema, preserve_index=False)
             writer = writer or pq.ParquetWriter(stage, rows.schema)
@@ -209,7 +209,7 @@ def _write_parquet(field: Field, path: Path) -> None:
         writer.close()
 
 
-WRITERS: dict[str, Callable[[Field, Path], None]] = {
+WRITERS: dict[str, Callable[..., None]] = {  # (field, path, limits of memory)
     ".nc": to_netcdf,
     ".zarr": _write_zarr,
     ".csv": _write_csv,
@@ -229,8 +229,8 @@ def _is_replaceable(path: Path, suffix: str) -> bool:
     return path.is_dir() and any((path / name).exists() for name in ZARR_FILES)
 
 
-def _blocks(field: Field, text: bool) -> Iterator[pd.DataFrame]:
-    length = max(1, BLOCK_ROWS // len(field.points))
+def _blocks(field: Field, block_rows: int, text: bool) -> Iterator[pd.DataFrame]:
+    length = max(1, block_rows // len(field.points))
     for start in range(0, len(field.times), length):
         yield table(field, start, start + length, text)
 

@@ -102,7 +102,7 @@ def test_lengths_are_whole_steps():
         ("90min", "5400 s is no whole number of the data's steps of 3600 s"),
         ("10min", "no whole number"),
         ("0h", "no whole number"),
-        (0, "0 steps was asked for; expected at least 1"),
+        (0, "0 steps was given; expected at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             in_steps(length, HOUR)
