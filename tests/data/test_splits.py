@@ -1,4 +1,4 @@
-"""The paper's protocols and ours: exact counts, no overlap, the same draw for the same seed."""
+"""Splits: exact counts, no overlap, the same draw for the same seed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_papers_weather_windows() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_parts_follow_one_another_without_gap(length: int) -> None:
+def test_parts_are_consecutive_without_gap(length: int) -> None:
     parts = chronological(SHARES, length)
     assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
     assert parts[-1][1] == length
@@ -71,7 +71,7 @@ def test_the_papers_inductive_grid() -> None:
     assert set(rows) == set(range(0, 32, 2)) and set(columns) == set(range(0, 64, 2))
 
 
-def test_solars_split_is_108_and_29() -> None:
+def test_the_solar_data_have_108_seen_and_29_unseen_plants() -> None:
     unseen = at_random(137, 29, seed=0)
     assert len(set(unseen)) == 29 and 137 - len(unseen) == 108
     assert np.array_equal(unseen, at_random(137, 29, seed=0))
@@ -91,7 +91,7 @@ def test_held_out_points_lie_between_the_others(count: int, share: float, seed: 
     assert (np.abs(cumulated - expected) < 1).all()
 
 
-def test_a_share_of_the_users_points_can_be_held_out() -> None:
+def test_a_share_of_any_points_can_be_held_out() -> None:
     dataset = small_dataset()
     assert hold_out(dataset, None) is dataset
     once = hold_out(dataset, 0.25)
@@ -104,20 +104,20 @@ def test_a_share_of_the_users_points_can_be_held_out() -> None:
 
 
 @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5))
-def test_every_window_keeps_so_many_labels(windows: int, kept: int, seed: int) -> None:
+def test_every_window_keeps_the_given_number_of_labels(windows: int, kept: int, seed: int) -> None:
     labels = kept_labels(windows, 12, kept, seed)
     assert (labels.sum(1) == kept).all()
     assert np.array_equal(labels, kept_labels(windows, 12, kept, seed))
 
 
-def test_kept_labels_are_drawn_alike() -> None:
+def test_every_lead_is_kept_equally_often() -> None:
     labels = kept_labels(20_000, 12, 6, 0)
     assert np.abs(labels.mean(0) - 0.5).max() < 0.02  # every lead time is kept as often
     with pytest.raises(UsageError, match="1 to 12"):
         kept_labels(3, 12, 13, 0)
 
 
-def test_dropped_labels_do_not_reach_training_but_all_are_tested() -> None:
+def test_labels_are_dropped_in_training_but_not_in_the_test() -> None:
     config = load_config("tiny", settings=["data.labels=1", "train.seed=3"])
     full, some = Task.of(small_dataset(), load_config("tiny")), Task.of(small_dataset(), config)
     for part in ("train", "validation", "test"):

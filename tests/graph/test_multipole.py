@@ -1,4 +1,4 @@
-"""Levels and the edges between them: a partition that depends on nothing but seed and places."""
+"""MultipoleGraph: a partition that depends on seed and positions only, and its edges."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def edges(graph: Neighbours) -> set[tuple[int, int]]:
         (64, 5, [32, 16, 8, 4, 4]),
     ],
 )
-def test_each_level_is_half_the_rest(number, levels, expected):
+def test_each_level_has_half_of_the_remaining_points(number, levels, expected):
     assert sizes(assign_levels(scattered(number), levels, 2022)) == expected
 
 
@@ -56,7 +56,7 @@ def test_relabelling_the_points_relabels_their_levels(number, levels, seed, shuf
     np.testing.assert_array_equal(assign_levels(points.take(order), levels, seed), level[order])
 
 
-def test_the_seed_decides_and_the_draw_is_even():
+def test_levels_depend_on_the_seed_and_are_evenly_drawn():
     points = scattered(400)
     draws = np.stack([assign_levels(points, 2, seed) for seed in range(60)])
     assert len(np.unique(draws, axis=0)) == 60
@@ -92,7 +92,7 @@ def test_another_sensor_network_is_divided_anew():
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_edges_are_brute_force_between_the_levels(kind):
+def test_edges_equal_those_of_a_full_search(kind):
     points = scattered(40, kind=kind)
     level = assign_levels(points, 3, 1)
     radii = Radii((0.3, 0.5, 0.8), (0.4, 0.9), 0.2)
@@ -124,7 +124,7 @@ def test_up_and_down_are_the_same_pairs_reversed():
     assert edges(graph.up[0]) == {(j, i) for i, j in edges(graph.down[0])}
 
 
-def test_given_radii_are_used_as_given():
+def test_given_radii_are_used():
     config = GraphConfig(within_radii=(0.1, 0.2, 0.3), between_radii=(0.4, 0.5), decoder_radius=0.6)
     points = scattered(40)
     radii = find_radii(points, assign_levels(points, 3, 0), config)
@@ -146,7 +146,7 @@ def test_wrong_radii_are_refused(given_radii, message):
         find_radii(points, assign_levels(points, 3, 0), GraphConfig(**given_radii))
 
 
-def test_more_levels_than_points_can_fill_are_refused():
+def test_too_many_levels_are_refused():
     points = scattered(3)
     with pytest.raises(UsageError, match="4 levels of 3 points"):
         find_radii(points, assign_levels(points, 4, 0), GraphConfig(levels=4))
@@ -183,7 +183,7 @@ def test_the_weather_grid_with_the_published_radii():
 
 
 @pytest.mark.parametrize("kernel", ["full", "diag"])
-def test_an_empty_level_is_as_good_as_none(kernel):
+def test_an_empty_level_has_no_influence(kernel):
     """Where every coarse level is empty, "within" is all that is left besides the own maps."""
     points, values = scattered(10), torch.randn(2, 10, 3)
     level = np.zeros(10, np.int64)
