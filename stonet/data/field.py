@@ -217,7 +217,12 @@ class Field:
         return Field.trusted(**(vars(self) | chosen))
 
     def between(self, start: int, stop: int) -> Field:
-        """The frames at positions start <= i < stop; nothing is copied."""
+        """The frames at positions start <= i < stop; nothing is copied.
+
+        Args:
+            start: first frame.
+            stop: the frame after the last one.
+        """
         if not 0 <= start < stop <= len(self.times):
             raise DataError(
                 f"Frames {start}..{stop} were requested of a field with {len(self.times)} frames."

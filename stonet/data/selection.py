@@ -20,7 +20,13 @@ Indices = int | slice | Sequence[int] | np.ndarray
 def frames_at(
     times: Int64[np.ndarray, " time"], calendar: bool, labels: TimeLabels
 ) -> Int64[np.ndarray, " chosen"]:
-    """Positions of the frames that labels name; both ends of a slice are included."""
+    """Positions of the frames that labels name; both ends of a slice are included.
+
+    Args:
+        times: of the field, in nanoseconds.
+        calendar: whether they are dates.
+        labels: dates, durations since zero, a list of them, or a slice.
+    """
     if isinstance(labels, slice):
         low = times[0] if labels.start is None else time_bounds(labels.start, calendar)[0]
         high = times[-1] if labels.stop is None else time_bounds(labels.stop, calendar)[1]
@@ -49,7 +55,12 @@ def _some(
 
 
 def stations_named(names: tuple[str, ...], labels: StationLabels) -> Positions:
-    """Positions of the points with these names, in the order in which they are given."""
+    """Positions of the points with these names, in the order in which they are given.
+
+    Args:
+        names: of all stations.
+        labels: a name, several, or a slice of names.
+    """
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)
@@ -82,7 +93,13 @@ def channels_named(names: tuple[str, ...], labels: str | Sequence[str]) -> list[
 
 
 def positions_of(indices: Indices, length: int, what: str) -> Positions:
-    """Positions from indices as numpy takes them: numbers, slices, lists, Boolean arrays."""
+    """Positions from indices as numpy takes them: numbers, slices, lists, Boolean arrays.
+
+    Args:
+        indices: as numpy takes them.
+        length: of the axis.
+        what: its name in errors.
+    """
     if isinstance(indices, (list, tuple)) and not len(indices):
         indices = slice(0, 0)
     try:

@@ -23,6 +23,10 @@ Hidden = Bool[np.ndarray, "time node"]
 def chronological(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
     """Consecutive (start, stop) for training, validation and test.
 
+    Args:
+        shares: of training, validation and test.
+        length: number of frames or episodes.
+
     Example:
         >>> chronological((0.7, 0.1, 0.2), 3286)  # the paper's weather windows: 2300, 329, 657
         [(0, 2300), (2300, 2629), (2629, 3286)]
@@ -45,7 +49,13 @@ def spread_alike(order: Index, unseen: int) -> tuple[Index, Index]:
 
 
 def at_random(count: int, unseen: int, seed: int) -> Index:
-    """Positions of `unseen` of `count` points, drawn at random, such as 29 of 137 solar plants."""
+    """Positions of `unseen` of `count` points, drawn at random, such as 29 of 137 solar plants.
+
+    Args:
+        count: number of all points.
+        unseen: number of points to hold out.
+        seed: of the draw.
+    """
     _check_unseen(unseen, count)
     return np.sort(np.random.default_rng(seed).permutation(count)[:unseen])
 
@@ -54,6 +64,12 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
     """Every second row and column of a grid as seen points, and unseen points among the others.
 
     The paper's weather grid of 32 x 64 has 16 x 32 = 512 seen points and 1536 others.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid.
+        unseen: number of points to hold out.
+        seed: of the draw.
     """
     number = np.arange(rows * columns).reshape(rows, columns)
     seen = number[::2, ::2].ravel()
@@ -63,7 +79,12 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
 
 
 def hold_out(dataset: Dataset, share: float | None) -> Dataset:
-    """The data set with this share of its points unseen; None leaves it unchanged."""
+    """The data set with this share of its points unseen; None leaves it unchanged.
+
+    Args:
+        dataset: all points.
+        share: of the points; they are spread evenly along a space-filling curve.
+    """
     if share is None:
         return dataset
     count = len(dataset.points)
@@ -81,6 +102,12 @@ def kept_labels(
 ) -> Bool[np.ndarray, "window future"]:
     """The target times of each window that are given in training: `kept` of them, at random.
 
+    Args:
+        windows: number of windows.
+        horizon: target times of a window.
+        kept: target times that are given.
+        seed: of the draw.
+
     Raises:
         UsageError: `kept` is not between 1 and the horizon.
     """
@@ -91,7 +118,14 @@ def kept_labels(
 
 
 def hidden_at_random(times: int, nodes: int, share: float, seed: int) -> Hidden:
-    """Values missing at random, independently of each other."""
+    """Values missing at random, independently of each other.
+
+    Args:
+        times: number of frames.
+        nodes: number of sensors.
+        share: of the values that are missing.
+        seed: of the draw.
+    """
     _check_share(share)
     return np.random.default_rng(seed).random((times, nodes)) < share
 
@@ -100,6 +134,13 @@ def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: in
     """Outages of single sensors of `length` frames; `share` of all values is missing.
 
     The time of each sensor is divided into intervals of that length, with a random phase.
+
+    Args:
+        times: number of frames.
+        nodes: number of sensors.
+        share: of the values that are missing.
+        length: of an outage, in frames.
+        seed: of the draw.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)
@@ -113,6 +154,13 @@ def hidden_by_block(points: Points, times: int, share: float, length: int, seed:
     """Outages of regions: the `share` of the sensors nearest to a random sensor.
 
     The region changes every `length` frames.
+
+    Args:
+        points: the sensors.
+        times: number of frames.
+        share: of the sensors in a region.
+        length: of an outage, in frames.
+        seed: of the draw.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)

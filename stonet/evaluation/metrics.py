@@ -63,6 +63,11 @@ class Statistics:
     ) -> None:
         """Add the values where `mask` is True; other values have no influence.
 
+        Args:
+            prediction: in the data's units.
+            truth: in the data's units.
+            mask: where the truth was observed.
+
         Raises:
             DataError: if the shapes differ.
             StonetError: if an error is not finite.
@@ -157,7 +162,12 @@ class Statistics:
 
 
 def deviation(seen_mae: float, unseen_mae: float) -> float:
-    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0."""
+    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0.
+
+    Args:
+        seen_mae: MAE at seen points.
+        unseen_mae: MAE at unseen points.
+    """
     return 100.0 * (unseen_mae - seen_mae) / seen_mae if seen_mae else math.nan
 
 

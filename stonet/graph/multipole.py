@@ -97,6 +97,11 @@ def levels_for(
 def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphConfig) -> Radii:
     """The radii of the settings, or those that give the mean degrees of the settings.
 
+    Args:
+        points: the training points.
+        level: of each point.
+        config: radii, or mean degrees.
+
     Raises:
         UsageError: there are too many levels, or the number of radii does not fit.
     """
@@ -188,7 +193,12 @@ def _keys(embedded: Float64[np.ndarray, "node m"], seed: int) -> UInt64[np.ndarr
 
 
 def resolve_graph(config: Config, nodes: Points) -> Config:
-    """The configuration with radii for these points and at most as many levels as they can fill."""
+    """The configuration with radii for these points and at most as many levels as they can fill.
+
+    Args:
+        config: with radii or mean degrees in section `graph`.
+        nodes: the training points.
+    """
     graph = config.graph
     fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
     graph = graph.model_copy(update={"levels": fewer})

@@ -83,7 +83,12 @@ def nearest_nodes(
 
 
 def count_within(points: Points, radius: float) -> Int64[np.ndarray, " node"]:
-    """Number of points within the radius of each point, itself included."""
+    """Number of points within the radius of each point, itself included.
+
+    Args:
+        points: all points.
+        radius: inclusive.
+    """
     chord = points.geometry.chord(radius) * (1 + SLACK)
     tree = cKDTree(points.embedded)
     return np.asarray(tree.query_ball_point(points.embedded, chord, return_length=True))
@@ -107,7 +112,13 @@ def within_radius(
 def edges_within(
     targets: Points, sources: Points, radius: float
 ) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"], int]:
-    """(target, source) of every edge, and the number of targets linked to the nearest source."""
+    """(target, source) of every edge, and the number of targets linked to the nearest source.
+
+    Args:
+        targets: points whose neighbours are searched.
+        sources: points among which they are searched.
+        radius: inclusive.
+    """
     target, source = pairs_within(targets, sources, radius)
     empty = np.flatnonzero(np.bincount(target, minlength=len(targets)) == 0)
     if len(empty):
@@ -126,7 +137,17 @@ def neighbours_of(
     describe: Describe,
     isolated: int = 0,
 ) -> Neighbours:
-    """Edges with their features, in blocks."""
+    """Edges with their features, in blocks.
+
+    Args:
+        targets: all targets.
+        sources: all sources.
+        target: of each edge.
+        source: of each edge.
+        radius: the unit of length of the features.
+        describe: edge features.
+        isolated: number of targets linked to the nearest source only.
+    """
     order = np.argsort(target, kind="stable")
     edges = target[order], source[order]
     degree = np.bincount(target, minlength=len(targets))
@@ -138,7 +159,13 @@ def neighbours_of(
 def pairs_within(
     targets: Points, sources: Points, radius: float
 ) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"]]:
-    """(target, source) of all pairs within the radius, inclusive."""
+    """(target, source) of all pairs within the radius, inclusive.
+
+    Args:
+        targets: the first points of the pairs.
+        sources: the second points of the pairs.
+        radius: inclusive.
+    """
     geometry = targets.geometry
     chord = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # slightly larger; the exact test follows
     near = cKDTree(sources.embedded).query_ball_point(targets.embedded, chord, return_sorted=True)
@@ -162,6 +189,14 @@ def edge_features(
 
     "offset" is the paper's x - x_j. "sharp" is the offset in local directions at x, the distance
     and its square, and whether x_j is x itself.
+
+    Args:
+        targets: all targets.
+        sources: all sources.
+        target: of each edge.
+        source: of each edge.
+        radius: the unit of length.
+        describe: which features.
     """
     geometry = targets.geometry
     x, y = targets.embedded[target], sources.embedded[source]
@@ -173,7 +208,12 @@ def edge_features(
 
 
 def edge_width(describe: Describe, dimension: int) -> int:
-    """Number of features of an edge."""
+    """Number of features of an edge.
+
+    Args:
+        describe: which features.
+        dimension: of the embedding.
+    """
     return {"nothing": 0, "offset": dimension, "sharp": 5}[describe]
 
 
@@ -186,6 +226,10 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
     """The node at the position of each query, or the number of nodes if there is none.
 
     If queries and nodes are equal, each is its own node, even where two of them coincide.
+
+    Args:
+        queries: points to look up.
+        nodes: points to find.
     """
     if queries == nodes:
         return np.arange(len(nodes))
@@ -194,7 +238,13 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
 
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
-    """The smallest radius that gives the targets `degree` sources on average."""
+    """The smallest radius that gives the targets `degree` sources on average.
+
+    Args:
+        targets: points with neighbours.
+        sources: the neighbours.
+        degree: mean number of sources.
+    """
     wanted = math.ceil(min(degree, len(sources)) * len(targets))
     chord = _chord_for_pairs(cKDTree(targets.embedded), cKDTree(sources.embedded), wanted)
     low, high = 0.0, _extent(targets, sources)

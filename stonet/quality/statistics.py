@@ -144,7 +144,12 @@ def compute_statistics(source: Field, sample: Sample, block: int = CELLS_PER_BLO
 
 
 def quantile(values: np.ndarray, share: float) -> Float64[np.ndarray, "..."]:
-    """A quantile along the first axis of all that is not NaN; NaN where nothing is."""
+    """A quantile along the first axis of all that is not NaN; NaN where nothing is.
+
+    Args:
+        values: NaN where missing.
+        share: 0 to 1.
+    """
     ordered = np.sort(values, axis=0)  # NaN last
     count = (~np.isnan(values)).sum(0)
     position = np.rint(share * np.maximum(count - 1, 0)).astype(np.int64)
