@@ -202,6 +202,10 @@ class STONet:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
 
         NaN if persistence is exact.
+
+        Args:
+            data: as for `fit`.
+            part: "test", "validation" or "train".
         """
         trained, channels = self.trained, self.trained.channels
         dataset = as_dataset(data, reading_for(trained, data).read)

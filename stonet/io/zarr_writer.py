@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
-from stonet.data.cf import Write, netcdf_in_pieces
 from stonet.errors import ResourceError, UsageError
-from stonet.io.write import check_writable
+from stonet.io.write import WriteBlock, check_writable, netcdf_by_blocks
 from stonet.system import distributed
 from stonet.system.atomic import acquire_lock, replace
 
@@ -58,7 +57,7 @@ def check_unfinished(path: Path) -> None:
 @contextmanager
 def open_writer(
     path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
-) -> Iterator[Write]:
+) -> Iterator[WriteBlock]:
     """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
     Args:
@@ -72,7 +71,7 @@ def open_writer(
     """
     if path.suffix.lower() == ".nc" and distributed.size() == 1:
         check_writable(path)
-        with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
+        with netcdf_by_blocks(path, outline, variables, chunks=chunks) as write:
             yield write
         return
     writer = ZarrWriter(path, chunks)

@@ -47,6 +47,10 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file so that the new content survives a power failure.
 
+    Args:
+        path: the file.
+        data: its new content.
+
     Raises:
         ResourceError: the disk is full or not writable; the old content is still there.
     """
@@ -62,7 +66,13 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def replace(new: Path, path: Path, backup: Path) -> None:
-    """Rename `new` to `path`; a folder at `path` is moved to `backup`, and back on failure."""
+    """Rename `new` to `path`; a folder at `path` is moved to `backup`, and back on failure.
+
+    Args:
+        new: the complete file or folder.
+        path: its name from now on.
+        backup: where a folder at `path` goes.
+    """
     try:
         if path.is_dir():  # os.replace refuses to replace a folder that is not empty
             os.replace(path, backup)

@@ -120,13 +120,10 @@ def test_a_site_attribute_named_like_a_channel_is_renamed() -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 @pytest.mark.parametrize("calendar", [True, False])
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_a_table_has_a_row_for_each_time_and_station(
-    tmp_path, monkeypatch, suffix, calendar, kind
-) -> None:
-    monkeypatch.setattr(write, "BLOCK_ROWS", 8)  # two frames at a time
+def test_a_table_has_a_row_for_each_time_and_station(tmp_path, suffix, calendar, kind) -> None:
     field = make_forecast(kind, calendar)
     path = tmp_path / f"out{suffix}"
-    write.write(field, path)
+    write.WRITERS[suffix](field, path, 8)  # two frames at a time
     file = pd.read_parquet(path) if suffix == ".parquet" else pd.read_csv(path)
     axes = ["lat", "lon"] if kind == "sphere" else ["x", "y"]
     unit = "" if calendar else " (s)"
