@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
-from stonet.errors import UsageError
+from stonet.system.atomic import replacing
+from stonet.system.error_keeping_file import ErrorKeepingFile
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -166,12 +164,17 @@ def netcdf_in_pieces(
         chunks: of the first and of the last dim. Pieces of whole chunks are written fastest.
     """
     import h5netcdf
+    import h5py  # type: ignore[import-untyped]
 
     shape = tuple(dataset.sizes[dim] for dim in dims)
     beside = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
     with replacing(path) as temporary:
-        dataset.to_netcdf(temporary, engine="h5netcdf")
-        with h5netcdf.File(temporary, "a") as file:
+        temporary.write_bytes(bytes(dataset.to_netcdf(engine="h5netcdf")))
+        with (
+            ErrorKeepingFile(temporary) as disk,
+            h5py.File(disk, "r+") as store,
+            h5netcdf.File(store, "a") as file,
+        ):
             file.attrs.pop("coordinates", None)  # of variables that were not there yet
             for name, about in variables.items():
                 made = file.create_variable(
@@ -192,33 +195,12 @@ def netcdf_in_pieces(
                 )
                 for number, name in enumerate(variables):
                     file.variables[name][place] = values[..., number]
+                disk.check()
 
             yield write
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Where to write a file or a store that takes the place of `path` once it is complete."""
-    if not path.parent.is_dir():
-        raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        yield folder / path.name
-        put(folder / path.name, path, folder / "before")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def put(new: Path, path: Path, before: Path) -> None:
-    """Give `new` its name; a folder that has it goes to `before`, and comes back on failure."""
-    try:
-        if path.is_dir():  # os.replace takes no folder that is not empty
-            os.replace(path, before)
-        os.replace(new, path)
-    except BaseException:
-        if before.exists() and not path.exists():
-            os.replace(before, path)
-        raise
+            file.close()
+            store.close()
+            disk.check()
 
 
 def _timeline(times: np.ndarray, calendar: bool, attrs: dict[str, str]) -> tuple[Any, ...]:

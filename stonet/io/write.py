@@ -22,8 +22,8 @@ from jaxtyping import Int64
 
 from stonet.data.cf import NANOSECONDS, SUPPORT, to_netcdf, to_xarray
 from stonet.data.field import Field
-from stonet.errors import UsageError
-from stonet.system.atomic import replacing
+from stonet.errors import ResourceError, UsageError
+from stonet.system.atomic import disk_errors_explained, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,11 +45,17 @@ def write(field: Field, path: str | Path) -> None:
         >>> write(field, "forecast.nc")  # doctest: +SKIP
     """
     check_writable(path)
-    WRITERS[_suffix(Path(path))](field, Path(path))
+    with disk_errors_explained(Path(path)):
+        WRITERS[_suffix(Path(path))](field, Path(path))
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a path that `write` cannot write, before any long work."""
+    """Refuse a path that `write` cannot write, before any long work.
+
+    Raises:
+        UsageError: the name or the format does not fit, or it would replace something else.
+        ResourceError: the folder is not writable.
+    """
     path = Path(path)
     suffix = _suffix(path)
     if suffix not in WRITERS:
@@ -59,7 +65,7 @@ def check_writable(path: str | Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"The folder '{path.parent}' is not writable. Choose another one.")
+        raise ResourceError(f"The folder '{path.parent}' is not writable. Choose another one.")
     if path.exists() and not _is_replaceable(path, suffix):
         raise UsageError(
             f"'{path}' exists and is not a {suffix} that could be replaced. Choose another name."
