@@ -18,6 +18,7 @@ from stonet.errors import DataError
 
 Kind = Literal["plane", "sphere"]
 EARTH_RADIUS_KM = 6371.0088
+MAX_COORDINATE = 1e15  # on a plane: squares of it are exact enough, also in float32
 
 
 @runtime_checkable
@@ -216,6 +217,14 @@ def _check_range(
             f"(first: '{names[int(bad.argmax())]}'). Drop them or fill them in."
         )
     if kind == "plane":
+        bad = np.abs(coordinates).max(axis=1) > MAX_COORDINATE
+        if bad.any():
+            first = int(bad.argmax())
+            raise DataError(
+                f"Point '{names[first]}' is at x={coordinates[first, 0]:g}, "
+                f"y={coordinates[first, 1]:g}; coordinates on a plane are at most "
+                f"{MAX_COORDINATE:g}. Choose a larger unit, or correct the point."
+            )
         return
     bad = (np.abs(coordinates[:, 0]) > 90.0) | (np.abs(coordinates[:, 1]) > 360.0)
     if bad.any():

@@ -23,8 +23,9 @@ from jaxtyping import Int64
 
 from stonet.data.cf import NANOSECONDS, SUPPORT, outline, to_xarray
 from stonet.data.field import Field
-from stonet.errors import UsageError
-from stonet.system.atomic import replacing
+from stonet.errors import ResourceError, UsageError
+from stonet.system.atomic import disk_errors_explained, replacing
+from stonet.system.error_keeping_file import ErrorKeepingFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,11 +51,17 @@ def write(field: Field, path: str | Path) -> None:
         >>> write(field, "forecast.nc")  # doctest: +SKIP
     """
     check_writable(path)
-    WRITERS[_suffix(Path(path))](field, Path(path))
+    with disk_errors_explained(Path(path)):
+        WRITERS[_suffix(Path(path))](field, Path(path))
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a path that `write` cannot write, before any long work."""
+    """Refuse a path that `write` cannot write, before any long work.
+
+    Raises:
+        UsageError: the name or the format does not fit, or it would replace something else.
+        ResourceError: the folder is not writable.
+    """
     path = Path(path)
     suffix = _suffix(path)
     if suffix not in WRITERS:
@@ -64,7 +71,7 @@ def check_writable(path: str | Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"The folder '{path.parent}' is not writable. Choose another one.")
+        raise ResourceError(f"The folder '{path.parent}' is not writable. Choose another one.")
     if path.exists() and not _is_replaceable(path, suffix):
         raise UsageError(
             f"'{path}' exists and is not a {suffix} that could be replaced. Choose another name."
@@ -151,12 +158,17 @@ def netcdf_by_blocks(
         chunks: of the first and of the last dim; blocks of complete chunks are written fastest.
     """
     import h5netcdf
+    import h5py  # type: ignore[import-untyped]
 
     shape = tuple(dataset.sizes[dim] for dim in dims)
     others = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
     with replacing(path) as stage:
-        dataset.to_netcdf(stage, engine="h5netcdf")
-        with h5netcdf.File(stage, "a") as file:
+        stage.write_bytes(bytes(dataset.to_netcdf(engine="h5netcdf")))
+        with (
+            ErrorKeepingFile(stage) as disk,
+            h5py.File(disk, "r+") as store,
+            h5netcdf.File(store, "a") as file,
+        ):
             file.attrs.pop("coordinates", None)  # xarray's, written before there are variables
             for name, attrs in variables.items():
                 variable = file.create_variable(
@@ -177,8 +189,12 @@ def netcdf_by_blocks(
                 )
                 for number, name in enumerate(variables):
                     file.variables[name][block] = values[..., number]
+                disk.check()
 
             yield write_block
+            file.close()
+            store.close()
+            disk.check()
 
 
 def _write_zarr(field: Field, path: Path) -> None:

@@ -54,14 +54,26 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         ResourceError: the disk is full or not writable; the old content is still there.
     """
-    try:
+    with disk_errors_explained(path):
         with replacing(path) as stage:
             stage.write_bytes(data)
             sync(stage)
         sync(path.parent)
+
+
+@contextmanager
+def disk_errors_explained(path: Path) -> Iterator[None]:
+    """Turn an error of the system while `path` is written into one that names it.
+
+    Raises:
+        ResourceError: the disk is full or not writable.
+    """
+    try:
+        yield
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
         raise ResourceError(
-            f"Cannot write '{path}' ({error}). Check the free space and the permissions there."
+            f"Cannot write '{path}' ({reason}). Check the free space and the permissions there."
         ) from error
 
 

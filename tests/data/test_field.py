@@ -13,7 +13,7 @@ from jaxtyping import config as shape_checks
 
 from stonet.data.field import Dataset, Field, time_label
 from stonet.data.geometry import Points
-from stonet.errors import DataError
+from stonet.errors import DataError, ResourceError
 from stonet.io.read import read
 
 HOUR = 3600 * 10**9
@@ -111,12 +111,11 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     with pytest.raises(TypeError):
         replace(make(seed=1), attrs={"bad": object()}).to_netcdf(str(path))
 
-    def no_space(self, target, **options):
-        target.write_bytes(b"half")
+    def no_space(self, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(xr.Dataset, "to_netcdf", no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ResourceError, match="No space"):
         make(seed=1).to_netcdf(str(path))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stonet.data.cf import SUPPORT, to_xarray
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
-from stonet.errors import UsageError
+from stonet.errors import ResourceError, UsageError
 from stonet.graph.neighbours import radius_for_degree
 from stonet.inference.forecast import forecast, support
 from stonet.io import write
@@ -203,7 +203,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch, suffix) -> Non
 
     for owner, name in ((xr.Dataset, "to_netcdf"), (xr.Dataset, "to_zarr"), (write, "_blocks")):
         monkeypatch.setattr(owner, name, no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ResourceError, match="No space"):
         write.write(make_forecast(seed=1), path)
     assert {p: p.read_bytes() for p in [path, *path.rglob("*")] if p.is_file()} == before
     assert list(tmp_path.iterdir()) == [path]
