@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || t
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long smoke results bench lint types docs check clean
+.PHONY: help setup demo test test-long test-mutants smoke results bench lint types docs check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,9 @@ test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
 
 test-long: $(VENV)/.dev  ## run the proofs that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+test-mutants: $(VENV)/.dev  ## check that errors in the paper's network are found; ARGS="tanh" selects some
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 smoke: $(VENV)/.runtime  ## run every experiment in small, from nothing (a minute)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \

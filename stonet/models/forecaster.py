@@ -107,9 +107,7 @@ class Forecaster(nn.Module, ABC):
 
     inductive: bool = True  # can forecast at points that were not in training
     lr: float = 1e-2  # default learning rate
-    alpha: float = (
-        TRAIN_DEFAULTS.alpha
-    )  # weight of the reconstruction loss
+    alpha: float = TRAIN_DEFAULTS.alpha  # weight of the reconstruction loss
     batch: int = TRAIN_DEFAULTS.batch  # windows in a step
     schedule: Literal["cosine", "step", "constant"] = TRAIN_DEFAULTS.schedule  # of the rate
     muon: bool = False  # whether matrices are trained with Muon

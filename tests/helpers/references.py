@@ -17,7 +17,13 @@ from stonet.data.geometry import Points
 from stonet.graph.multipole import MultipoleGraph
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.branch import DecoderGraph, RevisedBranch
-from stonet.operators.decoder import DecoderInput, LiteralTrunk, MergedDecoder, OperatorDecoder, Trunk
+from stonet.operators.decoder import (
+    DecoderInput,
+    LiteralTrunk,
+    MergedDecoder,
+    OperatorDecoder,
+    Trunk,
+)
 from stonet.operators.decoder_variants import FixedBranch
 from stonet.operators.encoder import KernelOperator, MultipoleEncoder, TimeEmbedding
 from stonet.operators.graph_kernel import GraphKernel

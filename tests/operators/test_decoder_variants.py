@@ -71,9 +71,7 @@ def initial(decoder: OdeDecoder, inputs: DecoderInput, graph: DecoderGraph) -> T
         calendar=inputs.calendar[:, :1],
     )
     nodes = graph.among_nodes
-    values = [
-        aggregate(decoder.start, now, nodes, b, 0, q) for b, q in np.ndindex(BATCH, NODES)
-    ]
+    values = [aggregate(decoder.start, now, nodes, b, 0, q) for b, q in np.ndindex(BATCH, NODES)]
     return torch.stack(values).view(BATCH, NODES, LATENT)
 
 
