@@ -19,6 +19,7 @@ from stonet.errors import DataError
 from stonet.training.budget import Budget
 
 FORMAT = 1
+OWN_SECTION = {"stonet": "network", "stonet-operator": "operator", "stonet-paper": "paper"}
 DIGITS = 6  # significant digits of stored numbers
 Scores = dict[str, Any]
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*\]")
@@ -149,9 +150,14 @@ def config_hash(config: Config) -> str:
 def _relevant(config: Config) -> dict[str, Any]:
     """The settings that affect the model: a baseline ignores those of STONet, and vice versa."""
     content = config.model_dump()
+    network, own = content["network"], OWN_SECTION.get(config.model)
+    others = {name: None for name in OWN_SECTION.values() if name != own}
     if config.model == "stonet":
-        return content | {"baseline": None}
-    network = content["network"]
+        return content | others | {"baseline": None}
+    content |= others
+    if own is not None:
+        unused = {"baseline": None, "pretraining": None}
+        return content | unused | {"network": network["window_time"]}
     base_settings = {name: network[name] for name in ("window_time", "sun")}
     has_base = config.model == "linear" or config.baseline.base != "none"
     return content | {

@@ -1,4 +1,4 @@
-"""The operator frame by frame: its basis, and branch x trunk against loops over points and times."""
+"""The operator frame by frame: its basis, and branch x trunk against loops over points."""
 
 from __future__ import annotations
 
