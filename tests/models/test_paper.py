@@ -52,37 +52,6 @@ def trained(place: str) -> tuple[TrainedModel, Task]:
     return found, task
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_the_preset_is_the_formula_of_the_paper(place: str) -> None:
-    """Forecast, reconstruction, loss and the gradient of every parameter, in float64."""
-    made, task = trained(place)
-    model, windows = made.model, task.windows("train")
-    assert isinstance(model, PaperNetwork)
-    chosen = np.array([5])
-    batch, (target, mask) = as_float64(windows.inputs(chosen)), windows.targets(chosen)
-    output = model(batch, model.graphs(task.nodes))
-    past = Past(batch.frames[batch.past[0]], batch.frame_time[batch.past[0]], batch.future_time[0])
-    expected, reconstruction = paper_network(model, task.nodes, past)
-
-    loss = losses(output, batch, target, mask, 0.5)
-    truth = 0.5 * (reconstruction - past.values).abs().mean()
-    truth = truth + (expected - target[0].double()).abs().mean()
-    parameters = [p for p in model.parameters() if p.numel()]
-    pairs = [(output.forecast[0], expected), (output.reconstruction, reconstruction)]
-    pairs += [(loss, truth)]
-    pairs += zip(gradients(loss, parameters), gradients(truth, parameters), strict=True)
-    for found, wanted in pairs:
-        scale = max(float(wanted.detach().abs().max()), 1e-3)
-        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10 * scale)
-
-
-def losses(output, batch: Batch, target, mask, alpha: float) -> torch.Tensor:
-    """The loss of a training step."""
-    (loss,), value = masked_loss([error_sums(output, batch, target.double(), mask, alpha)], alpha)
-    torch.testing.assert_close(loss.detach(), value)
-    return loss
-
-
 def test_the_preset_is_pinned() -> None:
     config = load_config("paper")
     assert config.paper == PaperConfig()
@@ -146,6 +115,37 @@ def test_the_decoder_sees_differences_in_the_unit_of_the_positions() -> None:
     row = block.rows.tolist().index(1)
     seen = dict(zip(block.index[row].tolist(), block.features[row].tolist(), strict=True))
     assert seen == {0: [2, 0], 1: [0, 0], 2: [2, -1], 3: [0, -2]}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_preset_is_the_formula_of_the_paper(place: str) -> None:
+    """Forecast, reconstruction, loss and the gradient of every parameter, in float64."""
+    made, task = trained(place)
+    model, windows = made.model, task.windows("train")
+    assert isinstance(model, PaperNetwork)
+    chosen = np.array([5])
+    batch, (target, mask) = as_float64(windows.inputs(chosen)), windows.targets(chosen)
+    output = model(batch, model.graphs(task.nodes))
+    past = Past(batch.frames[batch.past[0]], batch.frame_time[batch.past[0]], batch.future_time[0])
+    expected, reconstruction = paper_network(model, task.nodes, past)
+
+    loss = losses(output, batch, target, mask, 0.5)
+    truth = 0.5 * (reconstruction - past.values).abs().mean()
+    truth = truth + (expected - target[0].double()).abs().mean()
+    parameters = [p for p in model.parameters() if p.numel()]
+    pairs = [(output.forecast[0], expected), (output.reconstruction, reconstruction)]
+    pairs += [(loss, truth)]
+    pairs += zip(gradients(loss, parameters), gradients(truth, parameters), strict=True)
+    for found, wanted in pairs:
+        scale = max(float(wanted.detach().abs().max()), 1e-3)
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10 * scale)
+
+
+def losses(output, batch: Batch, target, mask, alpha: float) -> torch.Tensor:
+    """The loss of a training step."""
+    (loss,), value = masked_loss([error_sums(output, batch, target.double(), mask, alpha)], alpha)
+    torch.testing.assert_close(loss.detach(), value)
+    return loss
 
 
 @cache

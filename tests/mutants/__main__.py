@@ -1,6 +1,6 @@
 """python -m tests.mutants: every mutant of the model must fail the pinning tests.
 
-The package is copied to a temporary folder for each mutant, one text is replaced there, and the
+The package is copied to a temporary folder. For each mutant one text is replaced there, and the
 tests run on the copy in a process of their own. A mutant that survives, a text that is not found
 exactly once, or tests that fail on the unchanged source end with an error.
 """
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.mutants.mutants import MUTANTS, Mutant
@@ -46,11 +48,12 @@ def copy(folder: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", folder)
 
 
-def mutate(folder: Path, mutant: Mutant) -> None:
-    """Replace the text of a mutant.
+@contextmanager
+def mutated(folder: Path, mutant: Mutant) -> Iterator[None]:
+    """The copy with the text of a mutant replaced; afterwards as before.
 
     Raises:
-        SystemExit: if it does not occur exactly once.
+        SystemExit: if the text does not occur exactly once.
     """
     path = folder / "stonet" / mutant.file
     source = path.read_text(encoding="utf-8")
@@ -60,20 +63,17 @@ def mutate(folder: Path, mutant: Mutant) -> None:
             "times; expected once. Bring tests/mutants/mutants.py up to date."
         )
     path.write_text(source.replace(mutant.text, mutant.becomes), encoding="utf-8")
+    yield
+    path.write_text(source, encoding="utf-8")
 
 
-def is_killed(mutant: Mutant | None) -> bool:
-    """Whether the tests fail on a mutant; None: on the unchanged source.
+def fails(folder: Path) -> bool:
+    """Whether the tests fail on the copy.
 
     Raises:
-        SystemExit: if the tests could not run.
+        SystemExit: if they could not run.
     """
-    with tempfile.TemporaryDirectory(prefix="stonet-mutant-") as name:
-        folder = Path(name)
-        copy(folder)
-        if mutant is not None:
-            mutate(folder, mutant)
-        result = run(folder)
+    result = run(folder)
     if result.returncode not in (0, 1):  # 1: tests failed
         raise SystemExit(f"The tests did not run:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
     return result.returncode == 1
@@ -85,14 +85,19 @@ def main() -> None:
     chosen = [mutant for mutant in MUTANTS if any(text in mutant.name for text in wanted)]
     if not chosen:
         raise SystemExit(f"No mutant's name contains {' or '.join(wanted)}.")
-    if is_killed(None):
-        raise SystemExit("The tests fail on the unchanged source: mend that first.")
     survivors = []
-    for mutant in chosen:
-        started, killed = time.monotonic(), is_killed(mutant)
-        survivors += [] if killed else [mutant.name]
-        verdict = "killed" if killed else "SURVIVED"
-        print(f"{verdict:9}{time.monotonic() - started:5.0f} s  {mutant.name}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="stonet-mutants-") as name:
+        folder = Path(name)
+        copy(folder)
+        if fails(folder):
+            raise SystemExit("The tests fail on the unchanged source: mend that first.")
+        for mutant in chosen:
+            started = time.monotonic()
+            with mutated(folder, mutant):
+                killed = fails(folder)
+            survivors += [] if killed else [mutant.name]
+            verdict = "killed" if killed else "SURVIVED"
+            print(f"{verdict:9}{time.monotonic() - started:5.0f} s  {mutant.name}", flush=True)
     if survivors:
         raise SystemExit(f"{len(survivors)} of {len(chosen)} mutants survived: {survivors}")
     print(f"All {len(chosen)} mutants were killed.")
