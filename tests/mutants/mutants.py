@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PAPER, CONFIG = "models/paper.py", "config.py"
+PAPER, CONFIG = "models/paper.py", "config/sections.py"
 ENCODER, KERNEL = "operators/encoder.py", "operators/graph_kernel.py"
 BRANCH, DECODER = "operators/branch.py", "operators/decoder.py"
 VARIANTS, JOINT = "operators/decoder_variants.py", "operators/spacetime_kernel.py"
