@@ -33,15 +33,15 @@ from stonet.models.registry import BASELINES, MODELS, REFERENCE_FORECASTS
 from stonet.training.budget import Budget, train
 
 NAME = "comparison"
-OURS, PAPER = "stonet", "stonet-paper"
+OURS, PAPER, OPERATOR = "stonet", "stonet-paper", "stonet-operator"
 ON_BASE = tuple(f"{name}+base" for name in BASELINES)
-LABELS = (OURS, PAPER, *BASELINES, *ON_BASE, *REFERENCE_FORECASTS)
+LABELS = (OURS, OPERATOR, PAPER, *BASELINES, *ON_BASE, *REFERENCE_FORECASTS)
 GROUPS = {"all": LABELS, "baselines": BASELINES, "base": ON_BASE, "references": REFERENCE_FORECASTS}
 KINDS = {
     **dict.fromkeys(BASELINES, "baseline"),
     **dict.fromkeys(REFERENCE_FORECASTS, "reference forecast"),
     **dict.fromkeys(ON_BASE, "baseline on the linear base"),
-    **dict.fromkeys((OURS, PAPER), "STONet"),
+    **dict.fromkeys((OURS, OPERATOR, PAPER), "STONet"),
 }
 MINIMAL = (OURS, "stgcn", "linear", "persistence")
 METRICS = ("mae", "rmse", "mape", "bias")
@@ -100,7 +100,7 @@ def expand_labels(models: Sequence[str], default: Sequence[str]) -> list[str]:
 def variant(label: str) -> dict[str, Any]:
     """The model, preset and settings that a label stands for."""
     if label == PAPER:
-        return {"model": "stonet", "preset": "paper"}
+        return {"model": PAPER, "preset": "paper"}
     model, _, base = label.partition("+")
     return {"model": model, "settings": ("baseline.base=ridge",) if base else ()}
 
@@ -125,7 +125,7 @@ def table(results: Sequence[Result]) -> list[Line]:
         for line in lines:
             line["skill"] = 1 - line["mae"] / reference if reference else None
         for line in lines:
-            if line["model"] in (OURS, PAPER):
+            if line["model"] in (OURS, OPERATOR, PAPER):
                 line |= _improvement(line, lines, here, (*BASELINES, *REFERENCE_FORECASTS))
                 on_base = _improvement(line, lines, here, ON_BASE)
                 line |= {f"{key}_on_base": value for key, value in on_base.items()}

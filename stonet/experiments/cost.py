@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,17 @@ from stonet.system.resources import reset_peak, resident_mb
 from stonet.training.budget import Budget, train
 
 NAME = "cost"
-DECODERS = ("revised", "literal", "fixed", "ode")
+DECODERS = {  # settings of each; "revised" merges the indices (i, k) that "literal" keeps apart
+    "revised": ("paper.indices=merged",),
+    "literal": (),
+    "fixed": ("paper.decoder=fixed",),
+    "ode": ("paper.decoder=ode",),
+}
 DEFAULT = "default"
 LABELS = (*DECODERS, DEFAULT)
 MINIMAL = ("revised", "ode")
 # One term, since an ODE has one state; few validation windows, since an ODE is slow on them.
-SHARED_SETTINGS = ("network.terms=1", "train.validation_windows=8")
+SHARED_SETTINGS = ("paper.terms=1", "train.validation_windows=8")
 MAX_WINDOWS = 64  # scored of each part: an ODE is slow
 COLUMNS = {
     "dataset": "data set",
@@ -60,13 +66,20 @@ def cells(
             dataset,
             label,
             seed,
-            preset=DEFAULT if label == DEFAULT else sizes,
-            settings=() if label == DEFAULT else (f"network.decoder={label}", *SHARED_SETTINGS),
+            **_variant(label, sizes),
         )
         for dataset in datasets
         for label in labels
         for seed in range(seeds)
     ]
+
+
+def _variant(label: str, preset: str) -> dict[str, Any]:
+    """Model, preset and settings of a row."""
+    if label == DEFAULT:
+        return {"preset": DEFAULT}
+    settings = (*DECODERS[label], *SHARED_SETTINGS)
+    return {"model": "stonet-paper", "preset": preset, "settings": settings}
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stonet.experiments import paper_tables
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Result
-from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OURS, PAPER
+from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OPERATOR, OURS, PAPER
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import (
     DASH,
@@ -27,7 +27,7 @@ from stonet.experiments.tables import (
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 LONGER = (OURS, "baselines", "references")  # rows of the comparison with more time
-ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OURS)
+ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OPERATOR, OURS)
 COST_NOTE = (
     "Steps of the training, and its CPU seconds including closed forms and validation; the budget "
     "is watched while a model trains. Baselines look back 12 steps and know the phases of "

@@ -12,8 +12,8 @@ from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 
 def test_costs_are_relative_to_the_revised_decoder(tmp_path: Path) -> None:
     cells = cost.cells(("wave",), (), 1, EXPERIMENT_BUDGETS["small"])
-    assert [one.config.network.decoder for one in cells[:4]] == list(cost.DECODERS)
-    assert all(one.config.network.base == "none" for one in cells[:4])  # the paper's formula
+    assert [one.config.paper.decoder for one in cells[:4]] == ["revised", "revised", "fixed", "ode"]
+    assert all(one.config.model == "stonet-paper" for one in cells[:4])
     results = [
         result(
             one,
