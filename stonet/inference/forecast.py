@@ -196,7 +196,7 @@ def requested_times(
 def latest_frames(trained: TrainedModel, field: Field) -> Field:
     """The last frames of the field: at most `past` of them, and none that is too old."""
     time_spec = trained.time_spec
-    oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
+    oldest = int(field.times[-1]) - int(MAX_AGE * time_spec.past * time_spec.step)  # exactly
     recent = np.flatnonzero(field.times > oldest)
     return field.between(int(recent[-time_spec.past :][0]), len(field.times))
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -213,9 +214,10 @@ def _fit_into_minutes(task: Task, minutes: float) -> Config:
         "pretraining_steps": plan.steps,
         "residual_members": plan.residual_members,
     }
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(cached) as path:  # another process may write the same file
-        path.write_text(json.dumps(lengths))
+    with suppress(OSError):  # it is measured again where the cache cannot be written
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(cached) as path:  # another process may write the same file
+            path.write_text(json.dumps(lengths))
     return _with_lengths(task.config, **lengths)
 
 

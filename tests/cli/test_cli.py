@@ -275,6 +275,8 @@ def test_unknown_commands_and_options_are_refused(words: list[str], stonet: Shel
         (KeyboardInterrupt(), 130, "with --resume to continue"),
         (MemoryError(), 4, "Out of memory. Use fewer points"),
         (OSError(28, "No space left on device"), 4, "No space left on device. Check the path"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 4, "Out of memory."),
+        (ImportError("x.so: failed to map segment from shared object"), 4, "Out of memory."),
         (ZeroDivisionError("division by zero"), 5, "This is a bug"),
     ],
 )
