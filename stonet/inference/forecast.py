@@ -18,6 +18,7 @@ from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.session import Session, select_queries
+from stonet.inference.support import support_notes
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
 from stonet.system.progress import report_progress
@@ -255,7 +256,8 @@ def as_field(
     if values is None:
         empty, missing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
         return Field.trusted(values=empty, mask=missing, notes=(), **metadata)
-    return Field(values=values, **metadata)
+    notes = support_notes(metadata["sites"], queries, trained.config.graph.decoder_radius)
+    return Field(values=values, notes=notes, **metadata)
 
 
 def support(
