@@ -44,7 +44,8 @@ def predict(
     """Forecast what follows the last time of the data, at its points or anywhere else."""
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.errors import UsageError
-    from stonet.inference.forecast import forecast, forecast_to_file
+    from stonet.inference.forecast import forecast, forecast_to_file, latest_frames, support
+    from stonet.inference.support import silent_notes, support_notes
     from stonet.io.write import check_writable, write
     from stonet.system import distributed
     from stonet.system.progress import reporting_to
@@ -68,9 +69,15 @@ def predict(
             result = forecast(trained, field, queries, times, limit)
             write(result, out)
             frames, points = len(result.times), len(result.points)
-    facts = {"out": str(out), "points": points, "times": frames}
+    window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
+    points_asked = field.points if queries is None else queries
+    warnings = silent_notes(window)
+    warnings += support_notes(support(window, points_asked, radius), points_asked, radius)
+    facts = {"warnings": list(warnings), "out": str(out), "points": points, "times": frames}
     if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained.config, started))
+    for warning in warnings:
+        say(f"warning: {warning}", quiet)
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
 
 

@@ -18,6 +18,7 @@ from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.session import Session, select_queries
+from stonet.inference.support import support_notes
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
 from stonet.system.progress import report_progress
@@ -196,7 +197,7 @@ def requested_times(
 def latest_frames(trained: TrainedModel, field: Field) -> Field:
     """The last frames of the field: at most `past` of them, and none that is too old."""
     time_spec = trained.time_spec
-    oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
+    oldest = int(field.times[-1]) - int(MAX_AGE * time_spec.past * time_spec.step)  # exactly
     recent = np.flatnonzero(field.times > oldest)
     return field.between(int(recent[-time_spec.past :][0]), len(field.times))
 
@@ -254,7 +255,8 @@ def as_field(
     if values is None:
         empty, missing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
         return Field.trusted(values=empty, mask=missing, notes=(), **metadata)
-    return Field(values=values, **metadata)
+    notes = support_notes(metadata["sites"], queries, trained.config.graph.decoder_radius)
+    return Field(values=values, notes=notes, **metadata)
 
 
 def support(
