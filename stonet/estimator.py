@@ -24,6 +24,7 @@ from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
 from stonet.training.budget import Budget
+from stonet.training.documents import parse_document
 from stonet.training.fit import check_empty, fit_run, summary
 from stonet.training.progress_bar import DELAY, is_interactive, training_bar
 from stonet.training.run_folder import RunFolder
@@ -202,6 +203,10 @@ class STONet:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
 
         NaN if persistence is exact.
+
+        Args:
+            data: as for `fit`.
+            part: "test", "validation" or "train".
         """
         trained, channels = self.trained, self.trained.channels
         dataset = as_dataset(data, reading_for(trained, data).read)
@@ -252,9 +257,9 @@ class STONet:
         trained, place = TrainedModel.load(folder), RunFolder(folder)
         parameters: dict[str, Any] = {"settings": trained.config}
         try:
-            metrics = json.loads(place.read("metrics.json"))
+            metrics = parse_document(place.read("metrics.json"), "metrics.json")
             if PARAMETERS_FILE in place.files:
-                parameters = json.loads(place.read(PARAMETERS_FILE))
+                parameters = parse_document(place.read(PARAMETERS_FILE), PARAMETERS_FILE)
             estimator = cls(**parameters)
             _ = estimator.config  # validates
         except (TypeError, ValueError) as error:

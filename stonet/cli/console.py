@@ -196,23 +196,18 @@ def score_table(
         deviation: percent by which the MAE at unseen points exceeds that at seen ones.
         part: the part of the data that was scored.
     """
-    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for record in records:
-        if record["lead"] == "all":
-            names = {key: record[key] for key in ("model", "points", "channel")}
-            line = lines.setdefault(tuple(names.values()), names)
-            line[record["metric"]] = record["value"]
-    for (_, *group), line in lines.items():
-        reference = lines.get(("persistence", *group), {}).get("mae")
-        if reference and line["mae"] is not None:
-            line["skill"] = 1 - line["mae"] / reference
+    from stonet.evaluation import tables
+
+    scores = tables.score_table(records).reset_index()
+    rows = scores.astype(object).where(scores.notna(), None).itertuples(index=False)
+    lines = [dict(zip(scores.columns, row, strict=True)) for row in rows]
     columns = {"model": "model", "points": "points", "channel": "channel"}
     columns |= {key: COMPARISON_COLUMNS[key] for key in ("mae", "rmse", "mape", "bias", "skill")}
     caption = UNITS
     if deviation is not None:
         caption += f"\nDeviation of the MAE at unseen points with a past: {deviation:+.1f} %"
     title = f"{part} scores on {records[0]['dataset']}"
-    return tidy_table(list(lines.values()), title, columns, caption)
+    return tidy_table(lines, title, columns, caption)
 
 
 def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget: str) -> Table:

@@ -75,12 +75,12 @@ def period(episodes: Sequence[Field]) -> str:
     first = min(episodes, key=lambda field: int(field.times[0]))
     start, stop = int(first.times[0]), max(int(field.times[-1]) for field in episodes)
     if start == stop:
-        return _time(start, first.calendar)
+        return short_time(start, first.calendar)
     steps = np.diff(first.times)
     regular = len(episodes) == 1 and (steps == steps[0]).all()
     usual = "every" if regular else "mostly every"
     return (
-        f"{_time(start, first.calendar)} to {_time(stop, first.calendar)}"
+        f"{short_time(start, first.calendar)} to {short_time(stop, first.calendar)}"
         f"{' UTC' * first.calendar}, {usual} {duration_label(first.step)}"
     )
 
@@ -95,7 +95,7 @@ def missing_share(episodes: Sequence[Field]) -> str:
     return f"{'about ' if every > 1 else ''}{share:.2g} %"
 
 
-def _time(nanoseconds: int, calendar: bool) -> str:
+def short_time(nanoseconds: int, calendar: bool) -> str:
     """A date to the minute where it has no seconds; without a calendar, a duration since zero."""
     if not calendar:
         return duration_label(nanoseconds)

@@ -6,7 +6,7 @@ False in `mask`; it has no influence on any result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,7 @@ class Field:
 
     @property
     def observed(self) -> Bool[np.ndarray, "time node channel"]:
-        """The mask: True where a value was observed."""
+        """True where a value was observed; never None."""
         assert self.mask is not None  # set by the constructor
         return self.mask
 
@@ -143,13 +143,15 @@ class Field:
         self,
         time: selection.TimeLabels | None = None,
         station: selection.StationLabels | None = None,
+        channel: str | Sequence[str] | None = None,
     ) -> Field:
-        """Select by label; both axes are kept, even if one element is left.
+        """Select by label; all axes are kept, even if one element is left.
 
         Args:
             time: a date as long as it is written ("2019-03" is a month), a datetime, a list of
                 them, or a slice that includes both ends. Without a calendar, durations since zero.
             station: a name, a list of names in the wanted order, or a slice of names.
+            channel: a name or a list of names in the wanted order.
 
         Raises:
             UsageError: a label names nothing.
@@ -159,7 +161,14 @@ class Field:
         """
         frames = None if time is None else selection.frames_at(self.times, self.calendar, time)
         nodes = None if station is None else selection.stations_named(self.points.names, station)
-        return self._at(frames, nodes)
+        chosen = self._at(frames, nodes)
+        return chosen if channel is None else chosen._with_channels(channel)
+
+    def _with_channels(self, channel: str | Sequence[str]) -> Field:
+        index = selection.channels_named(self.channels, channel)
+        parts = {name: vars(self)[name][..., index] for name in ("values", "mask")}
+        names = {name: tuple(vars(self)[name][i] for i in index) for name in ("channels", "units")}
+        return Field.trusted(**(vars(self) | parts | names))
 
     def isel(
         self, time: selection.Indices | None = None, station: selection.Indices | None = None
@@ -208,7 +217,12 @@ class Field:
         return Field.trusted(**(vars(self) | chosen))
 
     def between(self, start: int, stop: int) -> Field:
-        """The frames at positions start <= i < stop; nothing is copied."""
+        """The frames at positions start <= i < stop; nothing is copied.
+
+        Args:
+            start: first frame.
+            stop: the frame after the last one.
+        """
         if not 0 <= start < stop <= len(self.times):
             raise DataError(
                 f"Frames {start}..{stop} were requested of a field with {len(self.times)} frames."

@@ -1,4 +1,4 @@
-"""Scaler: from the data's units to numbers of order one, and back."""
+"""Scaler: normalisation of the channels, and its inverse."""
 
 from __future__ import annotations
 
@@ -13,25 +13,36 @@ from torch import Tensor
 from stonet.data.field import Field
 from stonet.errors import DataError
 
-BLOCK = 2**20  # values looked at together
-STICKY = 0.005  # share of all values that lie on their extreme where this is a bound
-FEWEST = 10  # and how many at least: the least of a hundred values is no bound
+BLOCK = 2**20  # values that are read together
+MIN_SHARE_ON_BOUND = 0.005  # of all values that equal an extreme, for it to be a bound
+MIN_ON_BOUND = 10  # values that equal an extreme, for it to be a bound
 
 
 @dataclass(frozen=True)
 class Scaler:
-    """z = (u - mean) / std for each channel; one for all points, so that it holds at new ones."""
+    """z = (u - mean) / std for each channel, equal at all points so that it applies to new ones.
+
+    `low` and `high` are bounds that many values equal, such as no power at night or saturated air:
+    None for a channel without a bound, empty if no channel has one.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    low: tuple[float | None, ...] = ()  # bounds that the values reach again and again: no power at
-    high: tuple[float | None, ...] = ()  # night, saturated air; None: there is none, empty: nowhere
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
 
     @staticmethod
     def fit(fields: Sequence[Field], points: Int64[np.ndarray, " point"] | None = None) -> Scaler:
-        """Two passes in float64 over what was observed at these points (None: at all of them).
+        """Estimate mean, standard deviation and bounds in two passes over blocks of the fields.
 
-        Block by block: the fields may be larger than memory. A constant channel keeps its scale.
+        The fields may be larger than memory. A constant channel has the standard deviation 1.
+
+        Args:
+            fields: the training part.
+            points: positions of the training points; None: all.
+
+        Raises:
+            DataError: a channel has no observed value.
         """
         count, total = (np.zeros(len(fields[0].channels)) for _ in range(2))
         for values, observed in _blocks(fields, points):
@@ -47,10 +58,10 @@ class Scaler:
         low, high = (_Extreme(len(count), sign) for sign in (1, -1))
         for values, observed in _blocks(fields, points):
             spread += np.square((values - mean) * observed).sum((0, 1))
-            low.look(values, observed)
-            high.look(values, observed)
+            low.update(values, observed)
+            high.update(values, observed)
         deviation = np.sqrt(spread / count)
-        # a spread that float32 rounding of a constant could have made is no spread
+        # a deviation within float32 rounding is that of a constant
         constant = (deviation <= 8 * np.finfo(np.float32).eps * np.abs(mean)) | (deviation == 0)
         scale = np.where(constant, 1.0, deviation)
         bounds = (low.bound(count, ~constant), high.bound(count, ~constant))
@@ -58,18 +69,19 @@ class Scaler:
 
     @staticmethod
     def identity(channels: int) -> Scaler:
-        """The one that changes nothing."""
+        """The scaler that changes nothing."""
         return Scaler((0.0,) * channels, (1.0,) * channels)
 
     def normalise(
         self, values: Float[np.ndarray, "... channel"]
     ) -> Float[np.ndarray, "... channel"]:
+        """Normalised values in float32."""
         return ((values - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
 
     def denormalise(
         self, values: Float[np.ndarray, "... channel"]
     ) -> Float[np.ndarray, "... channel"]:
-        """In the data's units, and within the bounds that the data keep."""
+        """Values in the data's units, clipped to the bounds."""
         values = (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)
         if not self.low:
             return values
@@ -79,16 +91,16 @@ class Scaler:
     def within(
         self, values: Float64[np.ndarray, "... channel"]
     ) -> Float64[np.ndarray, "... channel"]:
-        """Values in the data's units within the same bounds."""
+        """Values in the data's units, clipped to the bounds."""
         return np.clip(values, *self._bounds) if self.low else values
 
     def in_units(self, values: Float[Tensor, "... channel"]) -> Float64[Tensor, "... channel"]:
-        """As `denormalise`, for scores: in float64."""
+        """As `denormalise`, in float64 for scores."""
         scale, shift = (torch.tensor(v, dtype=torch.float64) for v in (self.std, self.mean))
         return self.clip(values.double()) * scale + shift
 
     def clip(self, values: Float[Tensor, "... channel"]) -> Float[Tensor, "... channel"]:
-        """Normalised values within the same bounds."""
+        """Normalised values, clipped to the bounds."""
         if not self.low:
             return values
         bounds = ((bound - self.mean) / self.std for bound in self._bounds)
@@ -97,22 +109,23 @@ class Scaler:
 
     @property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Infinite where there is none."""
+        """The bounds as arrays, infinite where there is none."""
         low = np.array([-np.inf if bound is None else bound for bound in self.low])
         return low, np.array([np.inf if bound is None else bound for bound in self.high])
 
 
 class _Extreme:
-    """The least (sign 1) or greatest (sign -1) value of every channel, and how often it occurs.
+    """The smallest (sign 1) or largest (sign -1) value of each channel and its frequency.
 
-    And the next one: rounded values lie on their extreme again and again, too, but not so often.
+    The second smallest is counted as well: rounded values repeat, but a bound is more frequent.
     """
 
     def __init__(self, channels: int, sign: int) -> None:
         self.sign = sign
         self.levels: list[dict[float, int]] = [{} for _ in range(channels)]
 
-    def look(self, values: np.ndarray, observed: np.ndarray) -> None:
+    def update(self, values: np.ndarray, observed: np.ndarray) -> None:
+        """Count the extremes of a block."""
         turned = np.where(observed, self.sign * values, np.inf)
         least = turned.min((0, 1), initial=np.inf)
         after = turned.min((0, 1), initial=np.inf, where=turned > least)
@@ -124,19 +137,19 @@ class _Extreme:
         self.levels = [dict(sorted(known.items())[:2]) for known in self.levels]
 
     def bound(self, count: np.ndarray, varies: np.ndarray) -> tuple[float | None, ...]:
-        """Where enough values lie on it; None where it is just the most extreme one."""
+        """The extreme of each channel if enough values equal it, else None."""
         found: list[float | None] = []
         for known, every, possible in zip(self.levels, count, varies, strict=True):
             (value, times), (_, others) = [*known.items(), (np.inf, 0), (np.inf, 0)][:2]
-            sticky = times >= max(STICKY * every, FEWEST) and times > others
-            found.append(self.sign * value if possible and sticky else None)
+            frequent = times >= max(MIN_SHARE_ON_BOUND * every, MIN_ON_BOUND) and times > others
+            found.append(self.sign * value if possible and frequent else None)
         return tuple(found)
 
 
 def _blocks(
     fields: Sequence[Field], points: Int64[np.ndarray, " point"] | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Values and where they were observed, a stretch of time after another."""
+    """Values (0 where missing) and masks of consecutive blocks of time."""
     every = points is None or np.array_equal(points, np.arange(fields[0].values.shape[1]))
     chosen = slice(None) if every else points
     for field in fields:

@@ -94,7 +94,15 @@ def check_finite(
     channels: tuple[str, ...],
     calendar: bool,
 ) -> None:
-    """Refuse infinite values; NaN is a missing value."""
+    """Refuse infinite values; NaN is a missing value.
+
+    Args:
+        values: of the field.
+        times: of the frames.
+        points: of the nodes.
+        channels: their names.
+        calendar: whether times are dates.
+    """
     infinite = np.isinf(values)
     if infinite.any():
         frame, node, channel = (int(i[0]) for i in np.nonzero(infinite))

@@ -2,7 +2,7 @@
 
     MAE = mean |e|,  RMSE = √(mean e²),  bias = mean e,  MAPE = 100 mean |e| / |y|
 
-with e = prediction - truth and y = truth. Statistics are summed over batches and processes, and
+with e = prediction - truth and y = truth. Statistics are summed over batches, and
 the metric is taken last: the RMSE is the root of the mean of all squares, never a mean of roots.
 Zero targets count in every metric but the MAPE, which is not defined there. All sums are in float64
 and in the data's units.
@@ -63,6 +63,11 @@ class Statistics:
     ) -> None:
         """Add the values where `mask` is True; other values have no influence.
 
+        Args:
+            prediction: in the data's units.
+            truth: in the data's units.
+            mask: where the truth was observed.
+
         Raises:
             DataError: if the shapes differ.
             StonetError: if an error is not finite.
@@ -82,16 +87,6 @@ class Statistics:
             )
         self.sums += sums
         self.counts += torch.stack([mask, mask, mask, nonzero]).sum(dim=(1, 3)).cpu()
-
-    def merge(self, other: Statistics) -> None:
-        """Add the sums and counts of another part of the data."""
-        if other.sums.shape != self.sums.shape:
-            raise DataError(
-                f"Statistics of {tuple(other.sums.shape[1:])} (leads, channels) cannot be merged "
-                f"into statistics of {tuple(self.sums.shape[1:])}."
-            )
-        self.sums += other.sums
-        self.counts += other.counts
 
     def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
         """One metric.
@@ -167,7 +162,12 @@ class Statistics:
 
 
 def deviation(seen_mae: float, unseen_mae: float) -> float:
-    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0."""
+    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0.
+
+    Args:
+        seen_mae: MAE at seen points.
+        unseen_mae: MAE at unseen points.
+    """
     return 100.0 * (unseen_mae - seen_mae) / seen_mae if seen_mae else math.nan
 
 

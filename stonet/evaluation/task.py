@@ -20,6 +20,10 @@ def held_out(trained: TrainedModel, dataset: Dataset) -> Dataset:
 
     If it was trained on none of them, the share is held out that training held out. If training
     held nothing out, the choice of the data set stays.
+
+    Args:
+        trained: the model.
+        dataset: its training data or other data.
     """
     share = trained.config.data.unseen
     if not share or dataset.points.kind != trained.nodes.kind:
@@ -32,6 +36,10 @@ def held_out(trained: TrainedModel, dataset: Dataset) -> Dataset:
 
 def scored_task(trained: TrainedModel, dataset: Dataset) -> Task:
     """The data set, split and scaled as for training.
+
+    Args:
+        trained: the model.
+        dataset: on which it is scored.
 
     Raises:
         DataError: the data are of another kind than those of training.

@@ -155,7 +155,13 @@ def short_name(setting: str) -> str:
 
 
 def label(name: str, setting: str, value: str) -> str:
-    """The label of an ablated model with one setting changed."""
+    """The label of an ablated model with one setting changed.
+
+    Args:
+        name: of the ablated model.
+        setting: that is changed.
+        value: its value.
+    """
     return f"{'' if name == DEFAULT else f'{name} '}{short_name(setting)}={value}"
 
 

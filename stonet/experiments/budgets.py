@@ -91,7 +91,12 @@ class ExperimentBudget:
     def with_changes(
         self, minutes: float | None = None, settings: tuple[str, ...] = ()
     ) -> ExperimentBudget:
-        """The budget with other minutes or settings; where results differ, under another name."""
+        """The budget with other minutes or settings; where results differ, under another name.
+
+        Args:
+            minutes: of training, in place of the budget's.
+            settings: of every cell.
+        """
         training = self.training if minutes is None else Budget(minutes=minutes)
         same_training = training == self.training
         unchanged = same_training and not settings

@@ -182,6 +182,10 @@ def significance(mine: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
 
     Nothing where there are fewer than MIN_WINDOWS windows, or where the windows differ: the paper's
     preset has a shorter past and so other windows.
+
+    Args:
+        mine: errors of one model by window.
+        theirs: errors of the other model.
     """
     if mine.shape != theirs.shape or len(mine) < MIN_WINDOWS:
         return {}

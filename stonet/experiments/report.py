@@ -169,19 +169,23 @@ def _provenance(results: Sequence[Result], expected: int) -> list[str]:
         torch = sorted({result.versions["torch"] for result in results})
         text += [
             f"Commits that computed the cells (number of cells): {_commits(results)}; `+` marks "
-            f"uncommitted changes. {hours:.1f} hours in total, on machines with "
-            f"{', '.join(cores)} cores, torch {', '.join(torch)}.",
+            "uncommitted changes. A cell is stale if settings, data or the version of stonet have "
+            "changed. Other changes of the code are not detected: where the commit is not the "
+            "newest, `--replay` tells whether they matter. "
+            f"{hours:.1f} hours in total, on machines with {', '.join(cores)} cores, torch "
+            f"{', '.join(torch)}.",
             "",
         ]
     return text
 
 
 def _count(results: Sequence[Result], expected: int) -> str:
-    """How many cells there are, and which models cannot be run on which data."""
+    """How many cells there are, which commits computed them, and what cannot be run."""
     skipped = [r.cell for r in results if "skipped" in r.scores]
     names = sorted({f"{cell.label} on {cell.dataset}" for cell in skipped})
+    origin = f", computed at {_commits(results)}" if results else ""
     suffix = f"; not possible: {', '.join(names)}" if names else ""
-    return f"{len(results)} of {expected} cells{suffix}"
+    return f"{len(results)} of {expected} cells{origin}{suffix}"
 
 
 def _figures(name: str, results: Sequence[Result]) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -27,6 +27,7 @@ from stonet.inference.forecast import (
 )
 from stonet.inference.session import MAX_QUERIES, Session, select_queries, select_windows
 from stonet.io.zarr_writer import ZarrWriter
+from stonet.models.forecaster import Encoding
 from stonet.system import distributed
 from stonet.system.progress import report_progress
 from stonet.system.resources import trim_memory
@@ -187,7 +188,7 @@ def _forecasts(
 
 def _encodings(
     session: Session, history: _History, issues: Issues, max_windows: int
-) -> Iterator[tuple[Int64[np.ndarray, " row"], Any, Batch]]:
+) -> Iterator[tuple[Int64[np.ndarray, " row"], Encoding, Batch]]:
     """(positions among `issues`, encoding, batch) of groups of at most `max_windows` windows.
 
     Windows without any observed value are left out.

@@ -92,7 +92,12 @@ def read_config(options: dict[str, Any]) -> ReadConfig:
 
 
 def read_with(source: Any, config: ReadConfig) -> Field:
-    """As `read`, with the options as a section of the configuration."""
+    """As `read`, with the options as a section of the configuration.
+
+    Args:
+        source: as for `read`.
+        config: the options.
+    """
     if isinstance(source, Field) and config == ReadConfig():
         return source
     if isinstance(source, Field):  # its points were accepted before
@@ -108,7 +113,12 @@ def read_with(source: Any, config: ReadConfig) -> Field:
 
 
 def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
-    """What the configuration selects of every episode; unseen points stay unseen."""
+    """What the configuration selects of every episode; unseen points stay unseen.
+
+    Args:
+        dataset: opened data.
+        config: the selection.
+    """
     if config == ReadConfig():
         return dataset
     episodes = tuple(read_with(episode, config) for episode in dataset.episodes)
@@ -118,7 +128,12 @@ def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
 
 
 def as_dataset(data: Any, config: ReadConfig) -> Dataset:
-    """A data set from anything that `read` takes; a Field is a data set of one episode."""
+    """A data set from anything that `read` takes; a Field is a data set of one episode.
+
+    Args:
+        data: what `read` takes, or a Dataset.
+        config: options of reading files.
+    """
     if isinstance(data, Dataset):
         return data
     if isinstance(data, Field):
@@ -142,7 +157,12 @@ def check_options(config: ReadConfig) -> None:
 
 
 def open_sources(source: Any, config: ReadConfig) -> list[LazySource]:
-    """The content of a source, not yet read."""
+    """The content of a source, not yet read.
+
+    Args:
+        source: as for `read`.
+        config: the options.
+    """
     if isinstance(source, Field):
         return _note_ignored_options([from_field(source)], config)
     if isinstance(source, (str, Path)):

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
-from stonet.data.cf import Write, netcdf_in_pieces
 from stonet.errors import ResourceError, UsageError
-from stonet.io.write import check_writable
+from stonet.io.write import WriteBlock, check_writable, netcdf_by_blocks
 from stonet.system import distributed
-from stonet.system.atomic import acquire_lock, replace
+from stonet.system.atomic import acquire_lock, disk_errors_explained, replace, sync, write_atomic
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -58,7 +57,7 @@ def check_unfinished(path: Path) -> None:
 @contextmanager
 def open_writer(
     path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
-) -> Iterator[Write]:
+) -> Iterator[WriteBlock]:
     """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
     Args:
@@ -72,18 +71,21 @@ def open_writer(
     """
     if path.suffix.lower() == ".nc" and distributed.size() == 1:
         check_writable(path)
-        with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
+        with (
+            disk_errors_explained(path),
+            netcdf_by_blocks(path, outline, variables, chunks=chunks) as write,
+        ):
             yield write
         return
     writer = ZarrWriter(path, chunks)
-    writer.begin(outline, variables)
     try:
-        yield writer.write
+        with disk_errors_explained(path):
+            writer.begin(outline, variables)
+            yield writer.write
+            writer.finish()
     except BaseException:
         writer.abandon()
         raise
-    try:
-        writer.finish()
     finally:
         writer.release()
 
@@ -101,6 +103,7 @@ class ZarrWriter:
         self.path, self.chunks = path, chunks
         self.part, self._lock = _part(path), -1
         self._names: list[str] = []
+        self._created = False  # the unfinished store, by this process
 
     def begin(
         self,
@@ -133,7 +136,9 @@ class ZarrWriter:
         for number, name in enumerate(self._names):
             array: Any = group[name]
             array[region] = values[..., number]
+            sync(*self._chunk_files(name, region))  # before the mark, which survives with them
         self._marker(where).touch()
+        sync(self._marker(where), self.part / MARKERS)
 
     def has(self, where: tuple[int, ...]) -> bool:
         """Whether the piece from this index on has been written."""
@@ -149,8 +154,8 @@ class ZarrWriter:
         distributed.barrier()
 
     def abandon(self) -> None:
-        """Delete the unfinished store."""
-        if distributed.rank() == 0:
+        """Delete the unfinished store, unless it is another process that writes it."""
+        if distributed.rank() == 0 and self._created:
             shutil.rmtree(self.part, ignore_errors=True)
             self.release()
 
@@ -158,6 +163,15 @@ class ZarrWriter:
         """Let other processes write, whether the store is complete or not."""
         _release(self._lock)
         self._lock = -1
+
+    def _chunk_files(self, name: str, region: tuple[slice, ...]) -> list[Path]:
+        """The files of a variable's chunks in a region, and their folder."""
+        folder = self.part / STORE / name
+        ends = zip((region[0], region[-1]), self.chunks, strict=True)
+        rows, columns = (range(part.start // n, -(-part.stop // n)) for part, n in ends)
+        middle = ["0"] * (len(region) - 2)
+        paths = (folder / ".".join([str(i), *middle, str(j)]) for i in rows for j in columns)
+        return [*(path for path in paths if path.exists()), folder]  # empty chunks have no file
 
     def _marker(self, where: tuple[int, ...]) -> Path:
         return self.part / MARKERS / "-".join(map(str, where))
@@ -193,7 +207,9 @@ class ZarrWriter:
     ) -> None:
         import zarr
 
-        (self.part / MARKERS).mkdir(parents=True)
+        self.part.mkdir()
+        self._created = True
+        (self.part / MARKERS).mkdir()
         self._lock = _locked(self.path)
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
         coordinates = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
@@ -209,7 +225,8 @@ class ZarrWriter:
                 attributes=attrs | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": coordinates},
             )
         zarr.consolidate_metadata(self.part / STORE)
-        (self.part / FINGERPRINT).write_text(fingerprint)
+        sync(*(path for path in (self.part / STORE).rglob("*")), self.part / STORE)
+        write_atomic(self.part / FINGERPRINT, fingerprint.encode())
 
 
 def _part(path: Path) -> Path:

@@ -13,9 +13,17 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.durations import UNITS, parse_duration
+from stonet.data.display import short_time
+from stonet.data.durations import duration_label, parse_duration
 from stonet.data.field import Field
-from stonet.quality.statistics import Occurrences, Sample, Statistics, compute_statistics
+from stonet.quality.statistics import (
+    CELLS_PER_BLOCK,
+    MAX_SAMPLE_CELLS,
+    Occurrences,
+    Sample,
+    Statistics,
+    compute_statistics,
+)
 
 Level = Literal["error", "warning", "note", "ok"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note", "ok")  # the most severe first
@@ -50,11 +58,19 @@ class CheckInput:
     statistics: Statistics
 
     @staticmethod
-    def of(field: Field) -> CheckInput:
-        """Compute the statistics of a field."""
-        sample = Sample.of(field)
+    def of(
+        field: Field, max_sample: int = MAX_SAMPLE_CELLS, block: int = CELLS_PER_BLOCK
+    ) -> CheckInput:
+        """Compute the statistics of a field.
+
+        Args:
+            field: the data, which may be larger than memory.
+            max_sample: values from which medians and quantiles are computed.
+            block: values that are read at a time.
+        """
+        sample = Sample.of(field, max_sample)
         with np.errstate(over="ignore", invalid="ignore"):  # values near the end of float32
-            return CheckInput(field, sample, compute_statistics(field, sample))
+            return CheckInput(field, sample, compute_statistics(field, sample, block))
 
     @cached_property
     def missing(self) -> np.ndarray:
@@ -63,7 +79,7 @@ class CheckInput:
 
     def time(self, frame: int) -> str:
         """The time of a frame."""
-        return time_label(int(self.field.times[frame]), self.field.calendar)
+        return short_time(int(self.field.times[frame]), self.field.calendar)
 
     def period(self, start: int, stop: int) -> str:
         """The times of two frames and the duration between them."""
@@ -87,21 +103,6 @@ class CheckInput:
         """A value with its unit."""
         unit = self.field.units[channel]
         return f"{value:.6g}" + ("" if unit in ("1", "") else f" {unit}")
-
-
-def time_label(time: int, calendar: bool) -> str:
-    """2020-03-01, 2020-03-01 06:00 or 2020-03-01 06:00:30; seconds without a calendar."""
-    if not calendar:
-        return f"{time / UNITS['s']:g} s"
-    text = str(np.datetime64(time, "ns").astype("datetime64[s]")).replace("T", " ")
-    return text.removesuffix(":00").removesuffix(" 00:00")
-
-
-def duration_label(time: int) -> str:
-    """A duration in its largest unit, such as 1.5 h."""
-    unit = next((u for u in reversed(UNITS) if abs(time) >= UNITS[u]), "ns")
-    number = time / UNITS[unit]
-    return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
 
 
 def usual_duration(time: int) -> str:

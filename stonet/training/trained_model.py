@@ -10,20 +10,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from stonet._version import __version__
-from stonet.config import Config, Section, make_config
+from stonet.config import Config, Section
 from stonet.data import display
 from stonet.data.durations import duration_label
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
 from stonet.data.time_spec import TimeSpec
-from stonet.errors import DataError, ModelFileError
+from stonet.errors import DataError, ModelFileError, ResourceError
 from stonet.models.forecaster import Forecaster
 from stonet.models.registry import build_model
+from stonet.training import documents
+from stonet.training.allocation import allocation_limited
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 
@@ -123,26 +124,31 @@ class TrainedModel:
         folder = RunFolder(path)
         document = _read(folder, "config.json")
         _check_format(document.get("format"), path)
-        points, scaler = _read(folder, "points.json"), _read(folder, "scaler.json")
+        points, scaling = _read(folder, "points.json"), _read(folder, "scaler.json")
         try:
-            config, time_spec = make_config(document["config"]), TimeSpec(**document["time_spec"])
-            nodes = Points(np.array(points["coordinates"]), points["kind"], tuple(points["names"]))
-            model = build_model(config, time_spec, len(document["channels"]), nodes)
+            channels, units = documents.channels_of(document)
+            config, nodes = documents.config_of(document["config"]), documents.points_of(points)
+            time_spec = documents.time_spec_of(document["time_spec"])
+            scaler = documents.scaler_of(scaling, len(channels))
             weights, _ = unpack(folder.read("model.safetensors"), f"{path}/model.safetensors")
+            with allocation_limited(weights):
+                model = build_model(config, time_spec, len(channels), nodes)
             model.load_state_dict(weights)
+            dataset = str(document["dataset"])
             return TrainedModel(
-                model.eval(),
-                config,
-                time_spec,
-                Scaler(**{key: tuple(value) for key, value in scaler.items()}),
-                nodes,
-                tuple(document["channels"]),
-                tuple(document["units"]),
-                document["dataset"],
+                model.eval(), config, time_spec, scaler, nodes, channels, units, dataset
             )
-        except ModelFileError:
+        except (ModelFileError, ResourceError):
             raise
-        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        except (
+            LookupError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+            ValueError,
+            ArithmeticError,
+            AssertionError,
+        ) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ModelFileError(
                 f"{path}: its files do not fit together ({reason}). Use an intact copy or fit "
@@ -269,9 +275,4 @@ def _json(content: Any) -> bytes:
 
 def _read(folder: RunFolder, name: str) -> dict[str, Any]:
     """A JSON object of the run folder."""
-    try:
-        return dict(json.loads(folder.read(name)))
-    except (json.JSONDecodeError, TypeError) as error:
-        raise ModelFileError(
-            f"{folder.path}/{name} is not a JSON object ({error}). Fit again."
-        ) from error
+    return documents.parse_document(folder.read(name), f"{folder.path}/{name}")

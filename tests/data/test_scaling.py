@@ -1,4 +1,4 @@
-"""The scaler: statistics of what was observed, in float64, and back again without loss."""
+"""Scaler: statistics of observed values in float64, exact inverse, bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.scaling import STICKY, Scaler
+from stonet.data.scaling import MIN_SHARE_ON_BOUND, Scaler
 from stonet.errors import DataError
 
 
@@ -22,7 +22,7 @@ def field(values: np.ndarray, mask: np.ndarray | None = None) -> Field:
 
 @settings(max_examples=50)
 @given(st.integers(0, 10**6), st.floats(-1e5, 1e5), st.floats(1e-2, 1e3), st.floats(0.05, 1))
-def test_statistics_are_those_of_what_was_observed(seed, centre, spread, share):
+def test_statistics_are_those_of_observed_values(seed, centre, spread, share):
     generator = np.random.default_rng(seed)
     parts = []
     for frames in (30, 17):
@@ -56,7 +56,7 @@ def test_normalised_values_are_standard():
     np.testing.assert_allclose(scaled.std((0, 1)), 1, rtol=1e-6)
 
 
-def test_what_is_missing_has_no_say():
+def test_missing_values_have_no_influence():
     values = np.random.default_rng(0).normal(size=(20, 3, 2))
     mask = np.random.default_rng(1).random(values.shape) < 0.5
     other = np.where(mask, values, 1e30)
@@ -64,7 +64,7 @@ def test_what_is_missing_has_no_say():
 
 
 @pytest.mark.parametrize("constant", [273.15, 0.0, -1e-20, 101325.0, 3e30])
-def test_a_constant_channel_becomes_zero_and_comes_back(constant):
+def test_a_constant_channel_is_zero_and_is_restored(constant):
     """In float32, the standard deviation of a million times 273.15 is 3e-5, not 0."""
     part = field(np.full((1000, 1000, 1), constant))
     scaler = Scaler.fit([part])
@@ -74,7 +74,7 @@ def test_a_constant_channel_becomes_zero_and_comes_back(constant):
 
 
 @given(st.integers(0, 10**6), st.floats(-1e4, 1e4), st.floats(1e-2, 1e3))
-def test_the_way_back_is_exact_to_float32(seed, centre, spread):
+def test_denormalising_is_exact_to_float32(seed, centre, spread):
     part = field(np.random.default_rng(seed).normal(centre, spread, (50, 3, 1)))
     scaler = Scaler.fit([part])
     back = scaler.denormalise(scaler.normalise(part.values))
@@ -110,7 +110,7 @@ def power(frames: int = 400) -> np.ndarray:
     return np.stack([40 * day, generator.normal(280, 7, day.shape)], axis=2)
 
 
-def test_a_bound_is_what_many_values_lie_on():
+def test_many_equal_extremes_are_a_bound():
     scaler = Scaler.fit([field(power())])
     assert scaler.low == (0.0, None) and scaler.high == (40.0, None)
 
@@ -127,7 +127,7 @@ def test_blocks_and_parts_find_the_same_bounds(monkeypatch):
 @pytest.mark.parametrize("enough", [False, True])
 def test_a_share_of_the_values_makes_a_bound(sign, enough):
     values = np.random.default_rng(0).uniform(1, 2, 10_000)
-    share = round(STICKY * len(values))
+    share = round(MIN_SHARE_ON_BOUND * len(values))
     values[: share if enough else share - 1] = 0.5
     scaler = Scaler.fit([field(sign * values.reshape(-1, 4, 1))])
     found = scaler.low if sign == 1 else scaler.high
@@ -152,7 +152,7 @@ def test_a_constant_channel_has_no_bound():
     assert scaler.denormalise(np.array([[2.5]], np.float32)) == pytest.approx(275.65)
 
 
-def test_what_is_missing_makes_no_bound():
+def test_missing_values_are_no_bound():
     """Missing values are stored as zeros."""
     values = np.random.default_rng(0).normal(280, 7, (300, 4, 1))
     mask = np.random.default_rng(1).random(values.shape) < 0.5
@@ -162,7 +162,7 @@ def test_what_is_missing_makes_no_bound():
 
 
 @given(st.integers(0, 10**6))
-def test_clipped_before_is_clipped_after(seed):
+def test_clipping_commutes_with_normalisation(seed):
     """Normalised values within the bounds, denormalised, are denormalised ones within them."""
     scaler = Scaler.fit([field(power())])
     wild = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (6, 2)).astype(np.float32))
@@ -175,17 +175,17 @@ def test_clipped_before_is_clipped_after(seed):
     assert torch.equal(scaler.clip(clipped), clipped)
 
 
-def test_a_scaler_without_bounds_clips_nothing():
+def test_without_bounds_nothing_is_clipped():
     """As those of runs that were saved before there were any."""
     wild = torch.tensor([[-1e30, 1e30]])
     assert torch.equal(Scaler((0.0, 0.0), (1.0, 1.0)).clip(wild), wild)
 
 
 @pytest.mark.parametrize("saturated", [False, True])
-def test_rounding_makes_no_bound_but_saturation_does(saturated):
+def test_saturation_is_a_bound_and_rounding_is_not(saturated):
     """Whole degrees meet their maximum often, but less often than the next one."""
     values = np.random.default_rng(2).normal(20, 1.5, (300, 20, 1))
     rounded = np.minimum(values, 21 if saturated else 23.5).round()
-    assert (rounded == rounded.max()).mean() > STICKY
+    assert (rounded == rounded.max()).mean() > MIN_SHARE_ON_BOUND
     scaler = Scaler.fit([field(rounded)])
     assert scaler.high == ((21.0,) if saturated else (None,)) and scaler.low == (None,)

@@ -23,7 +23,7 @@ from stonet.errors import DataError, UsageError
 from stonet.training.task import Task
 
 HOUR = 3_600_000_000_000
-PAGE = ROOT / "docs" / "datasets.md"
+PAGE = ROOT / "docs" / "reference" / "datasets.md"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_page_shows_every_card():
     page = PAGE.read_text(encoding="utf-8")
     for card in cards():
         shown = f"## {card.name}\n" if card.name == "wave" else card.markdown()
-        assert shown in page, f"docs/datasets.md needs:\n\n{shown}"
+        assert shown in page, f"docs/reference/datasets.md needs:\n\n{shown}"
 
 
 def test_cards_are_complete():

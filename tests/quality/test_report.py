@@ -64,7 +64,7 @@ def test_findings_are_sorted_by_level_and_available_as_json() -> None:
     assert content["findings"][0]["level"] == "warning" == report.worst
     facts = content["facts"]
     assert (facts["frames"], facts["points"], facts["step_seconds"]) == (600, 40, 3600.0)
-    assert (facts["start"], facts["stop"]) == ("2024-03-01", "2024-03-25 23:00")
+    assert (facts["start"], facts["stop"]) == ("2024-03-01 00:00", "2024-03-25 23:00")
     assert facts["channels"]["t2m"]["max"] == 451.0
     assert facts["channels"]["rh"]["missing_share"] == pytest.approx(0.01, abs=0.003)
     assert sum(facts["degrees"]) == 40 and facts["isolated"] == 0

@@ -23,7 +23,7 @@ from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Progress, Trainer
 
-LENGTH = ("train.steps=none", "train.epochs=8")  # 144 steps: 12 for each of three candidates
+LENGTH = ("train.steps=6", "train.race=0.5")  # 12 steps: 2 for each of three candidates
 GOOD: dict[str, Any] = {"train.lr": 1e-2, "network.frames": 3}
 CANDIDATES = ({}, {"train.lr": 1e-9}, GOOD)
 
@@ -31,6 +31,7 @@ CANDIDATES = ({}, {"train.lr": 1e-9}, GOOD)
 def offer(monkeypatch: pytest.MonkeyPatch, *candidates: Mapping[str, Any]) -> None:
     monkeypatch.setattr(STONetwork, "candidates", lambda self, config: candidates)
     monkeypatch.setattr(STONetwork, "lr", 1e-8)
+    monkeypatch.setattr(race_module, "MIN_STEPS", 2)
 
 
 def fit(
@@ -56,8 +57,8 @@ def test_the_best_candidate_trains_on_with_the_rest_of_the_steps(
     entries = state.race["candidates"]
     assert [entry["settings"] for entry in entries] == list(CANDIDATES)
     assert entries[2]["validation"] == min(entry["validation"] for entry in entries)
-    assert [entry["steps"] for entry in entries] == [12] * 3
-    assert state.step + 3 * 12 == 144 and state.history[-1]["step"] == state.step
+    assert [entry["steps"] for entry in entries] == [2] * 3
+    assert state.step + 3 * 2 == 12 and state.history[-1]["step"] == state.step
     assert (trained.config.train.lr, trained.config.network.frames) == (1e-2, 3)
     assert TrainedModel.load(tmp_path / "run").config == trained.config
     card = RunFolder(tmp_path / "run").read("README.md").decode()
@@ -84,7 +85,7 @@ def test_a_resumed_training_does_not_race_again(
     offer(monkeypatch, *CANDIDATES)
     fit(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "resumed", stop=5)
+        fit(tmp_path / "resumed", stop=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(race_module, "race", lambda trainer: pytest.fail("it raced again"))
         fit(tmp_path / "resumed", resume=True)
@@ -105,11 +106,11 @@ def test_what_the_user_has_set_is_not_raced(monkeypatch: pytest.MonkeyPatch) -> 
     assert not {"train.decay", "network.base"} & settings_given(given)
 
 
-@pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=2"])
+@pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=1"])
 def test_without_a_race_the_first_candidate_is_used(
     settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the candidates would have less than ten steps each."""
+    """Also where the candidates would have too few steps."""
     offer(monkeypatch, {"train.lr": 2e-3}, {"train.lr": 3e-3})
     trained, state = fit(None, settings)
     assert trained.config.train.lr == 2e-3 and not state.race["candidates"]
@@ -135,9 +136,9 @@ def test_a_candidate_that_diverges_is_not_chosen(monkeypatch: pytest.MonkeyPatch
 
 def test_in_minutes_the_race_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, *CANDIDATES)
-    minutes = 0.1
+    minutes = 0.06
     started = clock(torch.device("cpu"))()
-    _, state = fit(None, f"train.minutes={minutes}", "train.race=0.5")
+    _, state = fit(None, f"train.minutes={minutes}")
     total = clock(torch.device("cpu"))() - started
     assert state.race is not None and len(state.race["candidates"]) == 3
     assert 0.35 * 60 * minutes < state.race["spent"] < 0.75 * 60 * minutes

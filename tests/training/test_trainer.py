@@ -6,6 +6,7 @@ Tests with real processes (SIGKILL, torchrun) are in test_processes.py.
 from __future__ import annotations
 
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,31 @@ def test_a_training_resumed_after_an_interrupt_equals_an_uninterrupted_one(
     assert saved(tmp_path / "run") == saved(uninterrupted)
     for name in ("model.safetensors", "metrics.json"):
         assert RunFolder(tmp_path / "run").read(name) == RunFolder(uninterrupted).read(name)
+
+
+def test_sigterm_saves_and_a_ctrl_c_meanwhile_changes_nothing(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    real = Trainer._save
+
+    def hurried(self: Trainer, folder: RunFolder | None) -> None:
+        if self.state.step == 5:
+            signal.raise_signal(signal.SIGINT)
+        real(self, folder)
+
+    def terminate(progress: Progress) -> None:
+        if progress.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_save", hurried)
+        fit(quick(), tmp_path / "run", on_progress=terminate)
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    _, document = unpack(saved(tmp_path / "run"), "state")
+    assert document["state"]["step"] == 5
+    fit(quick(), tmp_path / "run", resume=True)
+    assert saved(tmp_path / "run") == saved(uninterrupted)
 
 
 @pytest.mark.parametrize("during", ["step", "validation"])

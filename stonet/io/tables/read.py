@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Float32, Int64
 
 from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
@@ -91,7 +91,9 @@ def _open_long(table: Table, columns: Columns, config: ReadConfig) -> LazySource
         stations = sorted((s for s in rows.stations if s in positions), key=_numbers_first)
     else:
         stations = sorted(positions, key=positions.__getitem__)
-    return _to_frames(table, rows, {name: positions[name] for name in stations}, kind, notes)
+    return _to_frames(
+        table, rows, {name: positions[name] for name in stations}, kind, notes, config
+    )
 
 
 def _open_single_station(
@@ -101,7 +103,7 @@ def _open_single_station(
     _check_values(table, columns, config)
     name = table.title
     rows = read_rows(table, columns, config, name, month_first=bool(NREL.fullmatch(name)))
-    return _to_frames(table, rows, {name: position}, kind, rows.notes)
+    return _to_frames(table, rows, {name: position}, kind, rows.notes, config)
 
 
 def _to_frames(
@@ -110,6 +112,7 @@ def _to_frames(
     positions: Mapping[Station, Position],
     kind: Kind,
     notes: tuple[str, ...],
+    config: ReadConfig,
 ) -> LazySource:
     """The rows as frames of all stations.
 
@@ -123,7 +126,15 @@ def _to_frames(
     points, sites = make_points(table, positions, kind)
     nodes = np.full(len(rows.stations), -1, dtype=np.int64)
     nodes[[number[station] for station in positions]] = np.arange(len(positions))
-    times, key, order = _sort_rows(nodes[rows.codes], rows.times, len(points))
+    equal_ones_count = config.every is not None or config.duplicates == "mean"
+    distinct = None if equal_ones_count else rows.values
+    times, key, order = _sort_rows(nodes[rows.codes], rows.times, len(points), distinct)
+    dropped = int((nodes[rows.codes] >= 0).sum()) - len(order)
+    if dropped:
+        notes = (
+            *notes,
+            f"{dropped} rows repeat the one before of their station and time (equal, merged).",
+        )
     is_sorted = np.array_equal(order, np.arange(len(rows.codes)))
     values = rows.values if is_sorted else rows.values[order]
 
@@ -148,7 +159,10 @@ def _to_frames(
 
 
 def _sort_rows(
-    nodes: Int64[np.ndarray, " row"], times: Int64[np.ndarray, " row"], count: int
+    nodes: Int64[np.ndarray, " row"],
+    times: Int64[np.ndarray, " row"],
+    count: int,
+    values: Float32[np.ndarray, "row column"] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times of the frames, `frame * count + node` of each row in order, and the sorted rows.
 
@@ -156,6 +170,7 @@ def _sort_rows(
         nodes: of each row; negative: left out.
         times: of each row.
         count: number of nodes.
+        values: of each row, by which a row that repeats another one is dropped (None: none is).
     """
     import pandas as pd
 
@@ -168,6 +183,9 @@ def _sort_rows(
     key = rank[codes] * count + nodes[kept]
     order = _stable_order(key)
     key = key[order]
+    if values is not None:
+        changed = _changed(key, values, kept[order])
+        key, order = key[changed], order[changed]
     position = np.arange(len(key))
     is_first = np.r_[True, np.diff(key) > 0][: len(key)]
     occurrence = position - np.maximum.accumulate(np.where(is_first, position, 0))
@@ -179,6 +197,19 @@ def _sort_rows(
         again = _stable_order(key)
         key, order = key[again], order[again]
     return frame_times, key, kept[order]
+
+
+def _changed(
+    key: Int64[np.ndarray, " sorted"],
+    values: Float32[np.ndarray, "row column"],
+    order: Int64[np.ndarray, " sorted"],
+) -> Bool[np.ndarray, " sorted"]:
+    """Which of the sorted rows differ from the one before, by key or by value."""
+    changed = np.r_[True, np.diff(key) > 0][: len(key)]
+    again = np.flatnonzero(~changed)
+    row, before = values[order[again]], values[order[again - 1]]
+    changed[again] = ((row != before) & ~(np.isnan(row) & np.isnan(before))).any(axis=1)
+    return changed
 
 
 def _stable_order(key: np.ndarray) -> np.ndarray:
