@@ -266,7 +266,7 @@ def _silent_at_the_end(data: CheckInput) -> Iterator[Finding]:
         end, are = int(data.field.times[-1]), "is" if len(nodes) == 1 else "are"
 
         def detail(n: int) -> str:
-            since = time_label(end - int(silence[n]), data.field.calendar)
+            since = short_time(end - int(silence[n]), data.field.calendar)
             return f"since {since} ({duration_label(int(silence[n]))})"
 
         what = f"{plural(len(nodes), 'station')} of {len(silence)} {are} silent at the end."
