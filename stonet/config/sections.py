@@ -166,8 +166,7 @@ class NetworkConfig(Section):
     layers: int = setting(1, "layers of the encoder; 0: none", ge=0, le=64)
     anchor: Literal["last", "blend", "linear"] = setting(
         "blend",
-        "forecast that the network corrects: newest value, its blend with the daily value"
-        " and the mean, or the linear forecast",
+        "forecast that is corrected: newest value, blend with the daily value, or linear forecast",
     )
     dropout: float = setting(0.0, "share of branch outputs dropped in training", ge=0, lt=1)
     mode_floor: float = setting(
