@@ -11,10 +11,13 @@ import typer
 
 from stonet.cli.options import (
     DataArgument,
+    Horizon,
     Json,
+    Past,
     Preset,
     ReadSettings,
     Settings,
+    length_settings,
     model_names,
     open_data,
     read_options,
@@ -46,6 +49,8 @@ def compare(
     inductive: Annotated[
         bool, typer.Option("--inductive", help="Also score points that training never saw.")
     ] = False,
+    past: Past = None,
+    horizon: Horizon = None,
     preset: Preset = "default",
     settings: Settings = None,
     out: Annotated[
@@ -66,7 +71,7 @@ def compare(
     names = model_names(models)
     no_limit = budget is None and epochs is None
     length = Budget(epochs, DEFAULT_MINUTES if no_limit else budget)
-    config = load_config(preset, None, [*(settings or []), *read])
+    config = load_config(preset, None, [*(settings or []), *read, *length_settings(past, horizon)])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     dataset = _dataset(data, config, inductive, as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stonet.cli.options import Json, Settings, provenance
+from stonet.cli.options import Json, Settings, next_step, provenance
 
 if TYPE_CHECKING:
     from stonet.data.field import Field
@@ -63,7 +63,8 @@ def demo(
         return
     print_table(score_table(records, deviation))
     say(f"Wrote {out}/: the model, forecast.nc, scores.json, figures/*.png ({seconds:.0f} s).")
-    say(f"Next: stonet evaluate {out}, or stonet predict {out} --at 0.5,0.5 --times +0.0035s")
+    say(next_step("stonet", "evaluate", out))
+    say(next_step("stonet", "predict", out, "--at", "0.5,0.5", "--times", "+0.0035s"))
 
 
 def _draw(

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stonet.cli.options import (
+    Bounds,
     DataArgument,
+    Horizon,
     Json,
+    Past,
     Preset,
     ReadSettings,
     Resume,
     Settings,
+    bounds_setting,
+    length_settings,
+    next_step,
     open_data,
     provenance,
     read_options,
@@ -47,6 +53,9 @@ def fit(
         float | None, typer.Option(help="Share of the points to hold out and score as unseen.")
     ] = None,
     resume: Resume = False,
+    past: Past = None,
+    horizon: Horizon = None,
+    bounds: Bounds = None,
     minutes: Annotated[
         float | None, typer.Option(help="Approximate training time, instead of train.epochs.")
     ] = None,
@@ -74,6 +83,7 @@ def fit(
         "data.unseen": unseen,
     }
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
+    extra += length_settings(past, horizon) + bounds_setting(bounds)
     with reporting():
         resolved = load_config(preset, config, [*(settings or []), *read, *extra])
         _fit(data, out, resolved, resume, minutes, as_json)
@@ -113,17 +123,19 @@ def _fit(
         say(f"{state.isolated} points have no neighbour within the radius; linked to the nearest.",
             quiet)  # fmt: skip
     say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
-    say(f"Next: stonet evaluate {out}", quiet)
+    say(next_step("stonet", "evaluate", out), quiet)
 
 
 def _summary(task: Task) -> str:
     """One sentence on the data, the windows and the graph."""
     spec, graph, dataset = task.time_spec, task.config.graph, task.dataset
+    names = dataset.episodes[0].channels, dataset.episodes[0].units
     unseen = f" ({len(dataset.unseen)} more held out)" if dataset.unseen else ""
     return (
         f"{dataset.name}: {', '.join(dataset.episodes[0].channels)} in "
         f"{len(dataset.episodes)} episode(s), {len(task.nodes)} points{unseen} "
         f"on a {task.nodes.kind}; {spec.past} steps in, {spec.horizon} out, "
         f"step {spec.step / 1e9:g} s; {graph.levels} levels, "
-        f"decoder radius {graph.decoder_radius:.4g}."
+        f"decoder radius {graph.decoder_radius:.4g}. "
+        f"Forecasts stay within: {'; '.join(task.scaler.describe(*names))}."
     )

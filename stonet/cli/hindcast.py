@@ -10,11 +10,13 @@ import typer
 
 from stonet.cli.options import (
     At,
+    Bounds,
     Json,
     OptionalData,
     ReadSettings,
     Resume,
     RunArgument,
+    declared,
     load_run,
     open_for,
     provenance,
@@ -33,6 +35,7 @@ def hindcast(
         typer.Option(help="Interval of issue times: 6h is 0, 6, 12, 18 UTC; default: every frame."),
     ] = None,
     at: At = None,
+    bounds: Bounds = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="Zarr store to write (.zarr).")] = (
         Path("hindcast.zarr")
     ),
@@ -53,7 +56,7 @@ def hindcast(
     if not resume and distributed.rank() == 0:
         check_unfinished(out)
     interval = None if step is None else parse_duration(step)
-    trained = load_run(run)
+    trained = load_run(run).with_bounds(declared(bounds))
     queries = query_points(at, trained)
     dataset = open_for(trained, data, read, quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -46,6 +47,13 @@ At = Annotated[
     ),
 ]
 
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option(help="Range of forecasts: wind_speed=0: or rh=0:100; may be repeated."),
+]
+Past = Annotated[str | None, typer.Option(help="Length of the inputs: steps, or such as 24h.")]
+Horizon = Annotated[str | None, typer.Option(help="Length of the forecast: steps, or such as 12h.")]
+
 ReadSettings = Sequence[str]  # "read.key=value", from the options below
 READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> type, names, help
     "variables": (str, [], "Variables to read: t2m,u10."),
@@ -55,6 +63,8 @@ READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> typ
     "points": (int, [], "Maximum number of points, spread evenly."),
     "every": (str, [], "Resample: 1h gives averages around full hours."),
     "timezone": (str, [], "Time zone of times without one, such as Europe/Berlin."),
+    "units": (str, [], "Units of variables without one: temperature=degC,wind=m s-1."),
+    "rename": (str, [], "New names of variables: old=new; several separated by commas."),
     "stations": (str, [], "Table of station positions, if the data have none."),
 }
 
@@ -150,6 +160,38 @@ def open_data(
     return dataset
 
 
+def length_settings(past: str | None, horizon: str | None) -> list[str]:
+    """--past and --horizon as settings."""
+    given = {"past": past, "horizon": horizon}
+    return [f"data.{key}={_length(text)}" for key, text in given.items() if text is not None]
+
+
+def _length(text: str) -> str:
+    """A number of steps, or a duration in quotes."""
+    return text if text.isdigit() else json.dumps(text)
+
+
+def bounds_setting(bounds: list[str] | None) -> list[str]:
+    """--bounds as a setting."""
+    return [f"data.bounds={json.dumps(','.join(bounds))}"] if bounds else []
+
+
+def declared(bounds: list[str] | None) -> dict[str, str]:
+    """--bounds by channel.
+
+    Raises:
+        UsageError: it is not NAME=LOW:HIGH.
+    """
+    from stonet.config import load_config
+
+    return load_config(settings=bounds_setting(bounds)).data.bounds
+
+
+def next_step(*words: object) -> str:
+    """A command to continue with, quoted so that it can be pasted into a shell."""
+    return f"Next: {shlex.join(map(str, words))}"
+
+
 def load_run(path: Path) -> TrainedModel:
     """Load a trained model, on a GPU where this process has one to itself."""
     from stonet.errors import UsageError
@@ -174,8 +216,9 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
 
     defaults = (trained.config if data is None else reading_for(trained)).read.model_dump()
     options = load_config(settings=read).model_dump(exclude_unset=True).get("read", {})
-    config = make_config({"read": defaults | options})
-    dataset = open_data(data or trained.dataset, config.read, quiet=quiet)
+    config = make_config({"read": defaults | options}).read
+    config._known_places = trained.nodes
+    dataset = open_data(data or trained.dataset, config, quiet=quiet)
     return held_out(trained, dataset) if data is None else dataset
 
 

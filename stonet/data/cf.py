@@ -99,7 +99,9 @@ def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
     linked = {"ancillary_variables": " ".join(told)} if told else {}
     written = _plain(field.channels)
     channels = {
-        written[name]: {"units": unit, "long_name": name, **linked} for name, unit in field.quantity
+        written[name]: {"long_name": name, **field.channel_attrs.get(name, {}), **linked}
+        | ({"units": unit} if unit else {})  # none: unknown; CF takes "1" for dimensionless
+        for name, unit in field.quantity
     }
     attrs = {"Conventions": "CF-1.11", "featureType": "timeSeries", **field.attrs}
     return xr.Dataset(sites, coords, attrs), channels

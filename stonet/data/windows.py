@@ -72,8 +72,12 @@ class Windows:
         return stored[index[:, None], self.nodes] if few else stored[index][:, self.nodes]
 
     def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
-        """As `at`, without what is hidden from the inputs."""
+        """As `at`, without what is hidden from the inputs and what is far outside the range."""
         values, observed = self.at(index)
+        far = self.scaler.far_normalised(values)
+        if far is not None:  # a fault of the sensor, not an input
+            observed = observed & ~far
+            values = values * observed
         if self.hidden is None:
             return values, observed
         shown = torch.from_numpy(~self.hidden[index])[..., None]

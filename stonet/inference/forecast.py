@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
+from stonet.inference.inputs import check_inputs, warn_of_inputs, without_far_values
 from stonet.inference.session import Session, select_queries
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
@@ -27,6 +29,10 @@ from stonet.training.trained_model import TrainedModel
 MAX_LEAD = 1.25  # in trained horizons
 MAX_AGE = 1.5  # of inputs, in trained past lengths
 MIN_STEP = 0.5  # of the data, in trained steps
+KEPT_ATTRIBUTES = (  # of the data, which hold for forecasts from them, too
+    *("license", "licence", "institution", "references", "acknowledgement", "acknowledgment"),
+    *("citation", "project", "creator_name", "creator_url", "publisher_name", "publisher_url"),
+)
 BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
 
 
@@ -73,7 +79,9 @@ def forecast(
         values[:, done : done + chunk.shape[2]] = chunk[0]
         done += chunk.shape[2]
         report_progress(done, len(queries))
-    return as_field(trained, latest_frames(trained, field), values, requested, queries)
+    notes = warn_of_inputs(trained, latest_frames(trained, field, False))
+    made = as_field(trained, latest_frames(trained, field), values, requested, queries)
+    return replace(made, notes=notes) if notes else made
 
 
 def forecast_to_file(
@@ -123,6 +131,7 @@ def _prepare(
     """Query points, requested times and the input batch; refused if they do not fit the model."""
     trained.check_compatible(field)
     check_step(trained, field)
+    check_inputs(trained, latest_frames(trained, field, False))
     check_observed(trained, field)
     queries = field.points if at is None else at
     check_geometry(field.points, queries)
@@ -193,12 +202,19 @@ def requested_times(
     return requested
 
 
-def latest_frames(trained: TrainedModel, field: Field) -> Field:
-    """The last frames of the field: at most `past` of them, and none that is too old."""
+def latest_frames(trained: TrainedModel, field: Field, screened: bool = True) -> Field:
+    """The last frames of the field: at most `past` of them, and none that is too old.
+
+    Args:
+        trained: a trained model.
+        field: observations.
+        screened: whether values far outside of what training saw count as missing.
+    """
     time_spec = trained.time_spec
     oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
     recent = np.flatnonzero(field.times > oldest)
-    return field.between(int(recent[-time_spec.past :][0]), len(field.times))
+    frames = field.between(int(recent[-time_spec.past :][0]), len(field.times))
+    return without_far_values(trained, frames) if screened else frames
 
 
 def latest_batch(
@@ -247,9 +263,11 @@ def as_field(
         calendar=window.calendar,
         reference_time=int(window.times[-1]),
         attrs={
+            **{key: text for key, text in window.attrs.items() if key.lower() in KEPT_ATTRIBUTES},
             "title": f"Forecast by {trained.config.model}",
             "source": f"stonet, trained on {trained.dataset}",
         },
+        channel_attrs=window.channel_attrs,
         sites=support(window, queries, trained.config.graph.decoder_radius),
     )
     if values is None:
