@@ -208,7 +208,7 @@ class STONet:
         name = trained.config.model
         pair = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
-        records = score_models(trained, scored_task(trained, seen), part, pair)
+        records = score_models(trained, scored_task(trained, seen, part), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
@@ -219,7 +219,7 @@ class STONet:
 
         Args:
             data: as for `fit`.
-            part: "test", "validation" or "train".
+            part: "test", "validation", "train" or "all".
 
         Returns:
             Columns dataset, model, points, channel, lead, metric, value, seed.
@@ -281,7 +281,7 @@ def evaluate(
     Args:
         model: an estimator, a trained model or a run folder.
         data: a Field, a Dataset or anything that `stonet.read` takes.
-        part: "test", "validation" or "train".
+        part: "test", "validation", "train" or "all".
 
     Returns:
         A row for each model, group of points and channel; columns mae, rmse, mape, bias, skill.
@@ -297,4 +297,4 @@ def evaluate(
 
 def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    return score_models(trained, scored_task(trained, dataset), part)
+    return score_models(trained, scored_task(trained, dataset, part), part)

@@ -305,6 +305,6 @@ def _no_positions(
     other = f" (nor '{single}', if this is the file of one station)" if single else ""
     return DataError(
         f"'{table.origin}' has no positions (lat and lon, or x and y), and "
-        f"{where} {quote_names([str(name) for name in names], 5)}{other}. Give a CSV table with their "
-        "names and lat, lon: --set read.stations=places.csv."
+        f"{where} {quote_names([str(name) for name in names], 5)}{other}. Give a CSV table with "
+        "their names and lat, lon: --set read.stations=places.csv."
     )
