@@ -11,11 +11,13 @@ import typer
 from stonet.cli.options import (
     At,
     Bounds,
+    GridStep,
     Json,
     OptionalData,
     ReadSettings,
     Resume,
     RunArgument,
+    Snap,
     declared,
     load_run,
     open_for,
@@ -35,6 +37,8 @@ def hindcast(
         typer.Option(help="Interval of issue times: 6h is 0, 6, 12, 18 UTC; default: every frame."),
     ] = None,
     at: At = None,
+    grid: GridStep = None,
+    snap: Snap = True,
     bounds: Bounds = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="Zarr store to write (.zarr).")] = (
         Path("hindcast.zarr")
@@ -57,8 +61,8 @@ def hindcast(
         check_unfinished(out)
     interval = None if step is None else parse_duration(step)
     trained = load_run(run).with_bounds(declared(bounds))
-    queries = query_points(at, trained)
     dataset = open_for(trained, data, read, quiet)
+    queries = query_points(at, grid, trained, dataset.points, snap, quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, reporting_to(bar):
         issues, leads, points = write_hindcasts(

@@ -43,13 +43,21 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue after an interr
 At = Annotated[
     list[str] | None,
     typer.Option(
-        help="Query points: CSV of sites, 'lat,lon' (plane: 'x,y') or 'grid:0.25'; may be repeated."
+        help="Query points: names of stations, CSV of sites, 'lat,lon' (plane: 'x,y'); repeatable."
     ),
 ]
 
 Bounds = Annotated[
     list[str] | None,
     typer.Option(help="Range of forecasts: wind_speed=0: or rh=0:100; may be repeated."),
+]
+GridStep = Annotated[
+    float | None,
+    typer.Option("--grid", help="Forecast on a regular grid over the region of the data: 0.25."),
+]
+Snap = Annotated[
+    bool,
+    typer.Option("--snap/--no-snap", help="Take places beside a station (100 m) for it."),
 ]
 Past = Annotated[str | None, typer.Option(help="Length of the inputs: steps, or such as 24h.")]
 Horizon = Annotated[str | None, typer.Option(help="Length of the forecast: steps, or such as 12h.")]
@@ -222,11 +230,36 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
     return held_out(trained, dataset) if data is None else dataset
 
 
-def query_points(at: list[str] | None, trained: TrainedModel) -> Points | None:
-    """The points given by --at, all in one; None without the option."""
-    from stonet.io.sites import parse_sites
+def query_points(
+    at: list[str] | None,
+    grid: float | None,
+    trained: TrainedModel,
+    stations: Points,
+    snap: bool,
+    quiet: bool,
+) -> Points | None:
+    """The points given by --at or --grid, all in one; None without these options.
 
-    return parse_sites(at, trained.nodes.kind) if at else None
+    Args:
+        at: positions, files, grids or names of stations.
+        grid: step of a grid over the region of the stations.
+        trained: the model, whose training points have names, too.
+        stations: the points of the data.
+        snap: whether a place beside a station is taken for it, which is printed.
+        quiet: print nothing.
+    """
+    from stonet.cli.console import say
+    from stonet.errors import UsageError
+    from stonet.inference.places import find_places, region_grid
+
+    if grid is not None:
+        if at:
+            raise UsageError("Give either --at or --grid: one file holds a grid or single places.")
+        return region_grid(grid, stations)
+    places, notes = find_places(at or None, stations, trained.nodes, snap)
+    for note in notes:
+        say(f"note: {note}", quiet)
+    return places
 
 
 def provenance(config: Config, started: float) -> dict[str, Any]:

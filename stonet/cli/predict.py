@@ -13,10 +13,12 @@ import typer
 from stonet.cli.options import (
     At,
     Bounds,
+    GridStep,
     Json,
     OptionalData,
     ReadSettings,
     RunArgument,
+    Snap,
     declared,
     load_run,
     open_for,
@@ -31,6 +33,8 @@ def predict(
     run: RunArgument,
     data: OptionalData = None,
     at: At = None,
+    grid: GridStep = None,
+    snap: Snap = True,
     times: Annotated[
         list[str] | None,
         typer.Option(help="Lead times or dates: '+1h30min', 2026-03-01; may be repeated."),
@@ -61,12 +65,12 @@ def predict(
         raise UsageError(f"Several processes can only write a Zarr store: -o x.zarr, not '{out}'.")
     limit = _memory_limit(memory)
     trained = load_run(run).with_bounds(declared(bounds))
-    queries = query_points(at, trained)
     dataset = open_for(trained, data, read, quiet)
     last = dataset.episodes[-1]
     recent = last.between(max(0, len(last.times) - trained.time_spec.past), len(last.times))
     field = recent.take(dataset.seen)  # points held out stay held out
     trained.check_compatible(field)
+    queries = query_points(at, grid, trained, field.points, snap, quiet)
     for note in check_inputs(trained, latest_frames(trained, field, screened=False)):
         say(f"note: {note}", quiet)
     warnings.simplefilter("ignore", InputWarning)  # the same notes

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
+from stonet.data.grid import Grid
 from stonet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ SITES: dict[str, dict[str, Any]] = {
 
 
 def to_xarray(field: Field) -> xr.Dataset:
-    """Dims (time, station); forecasts carry forecast_reference_time and forecast_period."""
+    """Dims (time, station), or (time, lat, lon) on a grid.
+
+    Forecasts carry forecast_reference_time and forecast_period.
+    """
     import xarray as xr
 
     dataset, channels = outline(field)
@@ -71,7 +75,9 @@ def to_xarray(field: Field) -> xr.Dataset:
         name: (("time", "station"), values[:, :, i], about, missing)
         for i, (name, about) in enumerate(channels.items())
     }
-    return xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+    stations = xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+    grid = Grid.of(field.points)
+    return stations if grid is None else grid.with_dims(stations)
 
 
 def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
@@ -141,6 +147,10 @@ def outline_of_many(
 
 def to_netcdf(field: Field, path: str | Path) -> None:
     """Write a compressed NetCDF file; it appears whole or not at all."""
+    if Grid.of(field.points) is not None:
+        with replacing(Path(path)) as temporary:
+            to_xarray(field).to_netcdf(temporary, engine="h5netcdf")
+        return
     times, width = field.values.shape[:2]
     rows = max(1, CHUNK // width)
     several = rows * max(1, PIECE // (rows * field.values[0].size))  # whole chunks
@@ -156,7 +166,7 @@ def netcdf_in_pieces(
     dataset: xr.Dataset,
     variables: dict[str, dict[str, Any]],
     dims: tuple[str, ...] = ("time", "station"),
-    chunks: tuple[int, int] = (1, CHUNK),
+    chunks: tuple[int, ...] = (1, CHUNK),
 ) -> Iterator[Write]:
     """A compressed file that is filled by calls; it appears when all is in, or not at all.
 
@@ -165,12 +175,15 @@ def netcdf_in_pieces(
         dataset: everything but the variables (`outline`).
         variables: their names and what is noted of each.
         dims: of every variable.
-        chunks: of the first and of the last dim. Pieces of whole chunks are written fastest.
+        chunks: of the first and of the last dim, or of all dims. Pieces of whole chunks are
+            written fastest.
     """
     import h5netcdf
 
     shape = tuple(dataset.sizes[dim] for dim in dims)
     beside = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
+    if len(chunks) < len(dims):
+        chunks = (chunks[0], *shape[1:-1], chunks[-1])
     with replacing(path) as temporary:
         dataset.to_netcdf(temporary, engine="h5netcdf")
         with h5netcdf.File(temporary, "a") as file:
@@ -181,7 +194,7 @@ def netcdf_in_pieces(
                     dims,
                     np.dtype("float32"),
                     fillvalue=np.float32("nan"),
-                    chunks=(min(chunks[0], shape[0]), *shape[1:-1], min(chunks[1], shape[-1])),
+                    chunks=tuple(map(min, chunks, shape)),
                     compression="gzip",
                     compression_opts=4,
                     shuffle=True,

@@ -16,6 +16,7 @@ from stonet.data.cf import outline
 from stonet.data.dates import Times, as_list, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
+from stonet.data.grid import Grid
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.inputs import check_inputs, warn_of_inputs, without_far_values
@@ -112,6 +113,10 @@ def forecast_to_file(
     queries, requested, batch = _prepare(trained, field, at, times)
     session = _matching_session(trained, field, session)
     width = min(session.max_queries, -(-len(queries) // distributed.size()))
+    grid = Grid.of(queries)
+    if grid is not None:
+        _grid_to_file(trained, field, Path(path), session, (queries, requested, batch), memory)
+        return len(requested), len(queries)
     empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
     with open_writer(Path(path), (len(requested), width), *outline(empty)) as write:
         encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
@@ -123,6 +128,40 @@ def forecast_to_file(
             trim_memory()
             report_progress(number + 1, len(starts))
     return len(requested), len(queries)
+
+
+def _grid_to_file(
+    trained: TrainedModel,
+    field: Field,
+    path: Path,
+    session: Session,
+    request: tuple[Points, Int64[np.ndarray, " future"], Batch],
+    memory: int | str | None,
+) -> None:
+    """As `forecast_to_file`, with the dims of the grid that the queries form; some rows a piece."""
+    queries, requested, batch = request
+    unsorted = Grid.of(queries)
+    assert unsorted is not None
+    queries = queries.take(np.argsort(unsorted.cells))
+    grid = replace(unsorted, cells=np.sort(unsorted.cells))
+    (count, columns), size, rank = grid.shape, distributed.size(), distributed.rank()
+    rows = max(1, min(session.max_queries // columns, -(-count // size)))
+    empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
+    about, variables = outline(empty)
+    dims, chunks = ("time", *grid.dims), (len(requested), rows, columns)
+    with open_writer(path, chunks, grid.with_dims(about), variables, dims) as write:
+        encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
+        starts = range(rank * rows, count, size * rows)
+        for number, start in enumerate(starts):
+            stop = min(start + rows, count)
+            first, last = np.searchsorted(grid.cells, (start * columns, stop * columns)).tolist()
+            if first < last:
+                part = select_queries(queries, first, last)
+                decoded = list(session.forecast_chunks(encoded, batch, part, chunk_size))
+                values = np.moveaxis(np.concatenate(decoded, axis=2)[0], 1, 2)
+                write((0, start, 0), np.moveaxis(grid.scatter(values, start, stop), 1, 3))
+            trim_memory()
+            report_progress(number + 1, len(starts))
 
 
 def _prepare(
