@@ -51,6 +51,7 @@ def hindcast(
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.data.durations import parse_duration
     from stonet.inference.hindcast import hindcast as write_hindcasts
+    from stonet.inference.inputs import check_inputs
     from stonet.io.zarr_writer import check_store, check_unfinished
     from stonet.system import distributed
     from stonet.system.progress import reporting_to
@@ -62,7 +63,10 @@ def hindcast(
     interval = None if step is None else parse_duration(step)
     trained = load_run(run).with_bounds(declared(bounds))
     dataset = open_for(trained, data, read, quiet)
+    trained.check_compatible(dataset.episodes[-1])
     queries = query_points(at, grid, trained, dataset.points, snap, quiet)
+    for note in check_inputs(trained, dataset.episodes[-1]):
+        say(f"note: {note}", quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, reporting_to(bar):
         issues, leads, points = write_hindcasts(

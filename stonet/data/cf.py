@@ -129,7 +129,7 @@ def outline_of_many(
 ) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
     """As `outline`, of forecasts like this one that were issued at these times.
 
-    Dims (forecast_reference_time, forecast_period, station).
+    Dims (forecast_reference_time, forecast_period, station); `time` is the valid time of each.
     """
     dataset, channels = outline(field)
     about = {"standard_name": "forecast_reference_time", "axis": "T"}
@@ -139,6 +139,8 @@ def outline_of_many(
         issue: (issue, *_timeline(issued, field.calendar, about)[1:]),
         lead: (lead, *_periods(lengths, field.calendar)[1:]),
     }
+    valid, long = issued[:, None] + lengths, {"standard_name": "time", "long_name": "valid time"}
+    coords["time"] = ((issue, lead), *_timeline(valid, field.calendar, long)[1:])
     attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}
     told = dataset.drop_vars(["time", issue, lead]).assign_coords(coords)
     told.attrs = attrs
@@ -260,7 +262,7 @@ def _periods(lead: np.ndarray, calendar: bool) -> tuple[Any, ...]:
 
 def _largest_unit(times: np.ndarray) -> tuple[str, str, int]:
     """The largest unit of which all times are whole numbers: its name, its symbol, its length."""
-    common = int(np.gcd.reduce(np.atleast_1d(times)))
+    common = int(np.gcd.reduce(np.ravel(times)))
     units = zip(WORDS, reversed(UNITS), reversed(UNITS.values()), strict=True)
     return next(unit for unit in units if common % unit[2] == 0)
 
