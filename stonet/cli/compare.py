@@ -131,7 +131,7 @@ def _report(
     for group, lines in tables.items():
         units = dict(field.quantity)
         print_table(comparison_table(lines, group, facts["data"], result.budget, units))
-        say_if_worse(lines, group)
+        say_if_worse(lines, f"at {group} points")
     for model, reason in result.skipped.items():
         say(f"{model} was skipped: {reason}")
     if inductive:

@@ -267,12 +267,12 @@ def comparison_table(
     return tidy_table(scored, title, columns, UNITS + _average_note(units))
 
 
-def say_if_worse(lines: Sequence[Mapping[str, Any]], points: str, model: str | None = None) -> None:
+def say_if_worse(lines: Sequence[Mapping[str, Any]], where: str, model: str | None = None) -> None:
     """Say aloud which models have no lower error than persistence.
 
     Args:
         lines: with the keys model and mae.
-        points: kind of points that was scored.
+        where: what was scored, such as "at seen points".
         model: the only one that matters; None: all but the reference forecasts.
     """
     errors = {str(line["model"]): line["mae"] for line in lines if line["mae"] is not None}
@@ -282,6 +282,6 @@ def say_if_worse(lines: Sequence[Mapping[str, Any]], points: str, model: str | N
             continue
         if error >= reference:
             say(
-                f"WARNING: {name} is no better than persistence at {points} points: MAE "
+                f"WARNING: {name} is no better than persistence {where}: MAE "
                 f"{error:.4g}, persistence {reference:.4g}."
             )

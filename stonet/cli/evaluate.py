@@ -69,7 +69,7 @@ def evaluate(
     ]
     for points in dict.fromkeys(record["points"] for record in chosen):
         lines = [r | {"mae": r["value"]} for r in chosen if r["points"] == points]
-        say_if_worse(lines, points, trained.config.model)
+        say_if_worse(lines, f"at {points} points", trained.config.model)
     if data is not None and part != ALL:
         say(f"Scored the {part} part, {_share(trained, part):.0%} of the data; --part all scores "
             "everything.")  # fmt: skip

@@ -33,6 +33,7 @@ from stonet.errors import UsageError
 if TYPE_CHECKING:
     from stonet.config import Config
     from stonet.training.task import Task
+    from stonet.training.trained_model import TrainedModel
 
 
 @read_options
@@ -116,6 +117,8 @@ def _fit(
         if minutes is not None:
             task = limit_to_minutes(task, minutes)
         trained, state = fit_run(task, out, resume, watch)
+    if not quiet and len(task.nodes) <= MAX_LAPTOP_POINTS:
+        _compare_with_persistence(trained, task)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(trained.config, started))
@@ -124,6 +127,23 @@ def _fit(
             quiet)  # fmt: skip
     say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
     say(next_step("stonet", "evaluate", out), quiet)
+
+
+def _compare_with_persistence(trained: TrainedModel, task: Task) -> None:
+    """Say aloud if the model is no better than persistence in validation."""
+    from stonet.cli.console import say_if_worse
+    from stonet.evaluation.metrics import find
+    from stonet.evaluation.scoring import evaluate
+    from stonet.models.baselines.persistence import persistence
+
+    name, channels = trained.config.model, trained.channels
+    reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
+    models = {name: trained.model, "persistence": reference}
+    records = evaluate(trained, task, "validation", models)
+    chosen = {"points": "seen", "lead": "all", "metric": "mae"}
+    chosen["channel"] = channels[0] if len(channels) == 1 else "all"
+    lines = [{"model": m, "mae": find(records, model=m, **chosen)} for m in models]
+    say_if_worse(lines, "in validation")
 
 
 def _summary(task: Task) -> str:
