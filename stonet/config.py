@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from stonet.errors import UsageError, unknown_name
 
@@ -26,6 +26,19 @@ class Section(BaseModel):
 def setting(default: Any, description: str, **limits: Any) -> Any:
     """A setting with its default, its line in the table of settings and its limits."""
     return Field(default, description=description, **limits)
+
+
+def _as_pairs(value: Any) -> Any:
+    """'a=1,b=2' as {"a": "1", "b": "2"}."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ValueError("expected NAME=VALUE, several separated by commas")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+Pairs = Annotated[dict[str, str], BeforeValidator(_as_pairs)]
 
 
 class ReadConfig(Section):
@@ -44,6 +57,8 @@ class ReadConfig(Section):
     geometry: Literal["plane", "sphere"] | None = setting(
         None, "geometry; none: sphere for lat/lon, plane for x/y"
     )
+    units: Pairs = setting({}, "units by variable, where the data have none: temperature=degC")
+    rename: Pairs = setting({}, "new names of columns and variables: old=new")
     missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
     infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
     duplicates: Literal["refuse", "mean", "first", "last"] = setting(
@@ -54,6 +69,7 @@ class ReadConfig(Section):
     )
 
     _station_table: Any = None  # in memory, in place of the file `stations`
+    _known_places: Any = None  # Points of a run, for stations that nothing else locates
 
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
@@ -93,6 +109,13 @@ class DataConfig(Section):
     unseen: float | None = setting(
         None, "share of points held out from training; none: that of the data set", ge=0, lt=1
     )
+    bounds: Pairs = setting(
+        {}, "declared range of forecasts, as wind_speed=0:; else from the training data"
+    )
+    range_margin: float = setting(
+        0.1, "share of the range by which its extremes are widened for forecasts", ge=0
+    )
+    allow_angles: bool = setting(False, "train on directions in degrees as if they were numbers")
     labels: int | None = setting(None, "target times kept in each training window; none: all", ge=1)
 
 
@@ -343,42 +366,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
         raise UsageError(f"Setting {name} = {got} does not fit: {first['msg']}.") from None
 
 
-class SettingRow(NamedTuple):
-    """One line of the table of settings."""
-
-    section: str  # empty for settings without a section
-    key: str
-    type: str
-    default: str
-    description: str
-
-
-def settings_table() -> list[SettingRow]:
-    """All settings with their types, defaults and descriptions, in the order of the sections."""
-    rows = []
-    for name, field in Config.model_fields.items():
-        section = _section(name)
-        fields = {name: field} if section is None else section.model_fields
-        for key, info in fields.items():
-            default = "none" if info.default is None else str(info.default)
-            entry = (_type_label(info.annotation), default, info.description or "")
-            rows.append(SettingRow("" if section is None else name, key, *entry))
-    return rows
-
-
-def _type_label(annotation: Any) -> str:
-    """A type as users write it: 'int or none', 'full or diag'."""
-    if get_origin(annotation) is Literal:
-        return " or ".join(map(str, get_args(annotation)))
-    if get_origin(annotation) is tuple:
-        return "list of " + _type_label(get_args(annotation)[0])
-    choices = get_args(annotation)
-    if choices:
-        return " or ".join(_type_label(choice) for choice in choices)
-    return "none" if annotation is type(None) else str(annotation.__name__)
-
-
-def _section(name: str) -> type[Section] | None:
+def section_of(name: str) -> type[Section] | None:
     """The section of this name; None if there is none."""
     field = Config.model_fields.get(name)
     section = None if field is None else field.annotation
@@ -390,7 +378,7 @@ def _check_keys(values: Mapping[str, Any]) -> None:
     for name, content in values.items():
         if name not in Config.model_fields:
             raise unknown_name("configuration section", name, Config.model_fields)
-        section = _section(name)
+        section = section_of(name)
         if section is not None and isinstance(content, Mapping):
             for key in content:
                 if key not in section.model_fields:
@@ -446,7 +434,7 @@ def _with_none(values: Mapping[str, Any], section: type[Section] = Config) -> di
     """The values with None for "none", which TOML lacks, where a setting may be None."""
     changed = dict(values)
     for key, value in values.items():
-        field, inner = section.model_fields.get(key), _section(key)
+        field, inner = section.model_fields.get(key), section_of(key)
         if inner is not None and isinstance(value, Mapping):
             changed[key] = _with_none(value, inner)
         elif value == "none" and field is not None and type(None) in get_args(field.annotation):

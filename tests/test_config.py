@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stonet.config import PRESETS, Config, load_config, make_config, settings_table
+from stonet.cli.settings_table import settings_table
+from stonet.config import PRESETS, Config, load_config, make_config
 from stonet.errors import UsageError, unknown_name
 
 
