@@ -90,6 +90,8 @@ def _type_label(annotation: Any) -> str:
         return " or ".join(map(str, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return "list of " + _type_label(get_args(annotation)[0])
+    if get_origin(annotation) is dict:
+        return "table"
     choices = get_args(annotation)
     if choices:
         return " or ".join(_type_label(choice) for choice in choices)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 
 class Section(BaseModel):
@@ -17,6 +17,19 @@ class Section(BaseModel):
 def setting(default: Any, description: str, **limits: Any) -> Any:
     """A setting with its default, its line in the table of settings and its limits."""
     return Field(default, description=description, **limits)
+
+
+def _as_pairs(value: Any) -> Any:
+    """'a=1,b=2' as {"a": "1", "b": "2"}."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ValueError("expected NAME=VALUE, several separated by commas")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+Pairs = Annotated[dict[str, str], BeforeValidator(_as_pairs)]
 
 
 class ReadConfig(Section):
@@ -35,6 +48,8 @@ class ReadConfig(Section):
     geometry: Literal["plane", "sphere"] | None = setting(
         None, "geometry; none: sphere for lat/lon, plane for x/y"
     )
+    units: Pairs = setting({}, "units by variable, where the data have none: temperature=degC")
+    rename: Pairs = setting({}, "new names of columns and variables: old=new")
     missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
     infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
     duplicates: Literal["refuse", "mean", "first", "last"] = setting(
@@ -45,6 +60,7 @@ class ReadConfig(Section):
     )
 
     _station_table: Any = None  # in memory, in place of the file `stations`
+    _known_places: Any = None  # Points of a run, for stations that nothing else locates
 
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
@@ -84,6 +100,13 @@ class DataConfig(Section):
     unseen: float | None = setting(
         None, "share of points held out from training; none: that of the data set", ge=0, lt=1
     )
+    bounds: Pairs = setting(
+        {}, "declared range of forecasts, as wind_speed=0:; else from the training data"
+    )
+    range_margin: float = setting(
+        0.1, "share of the range by which its extremes are widened for forecasts", ge=0
+    )
+    allow_angles: bool = setting(False, "train on directions in degrees as if they were numbers")
     labels: int | None = setting(None, "target times kept in each training window; none: all", ge=1)
 
 

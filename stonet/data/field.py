@@ -18,6 +18,7 @@ from stonet.data import cf, display, selection, validation
 from stonet.data.dates import time_label as time_label
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
+from stonet.data.physical_limits import is_angle, is_direction
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -40,12 +41,15 @@ class Field(display.Described):
         points: positions and names of the nodes.
         channels: one name for each channel.
         mask: True where a value was observed (None: where it is not NaN).
-        units: one for each channel (empty: "1" for all).
+        units: one for each channel; "" is unknown, "1" a number without a dimension (empty: all
+            are unknown).
         calendar: whether `times` are dates, with hours of the day and days of the year.
         reference_time: of a forecast, the last time with observations (issue time).
         attrs: free metadata (title, source, licence).
         sites: numbers of each point, such as the altitude, by name.
         notes: sentences about changes made on reading (merged, dropped, assumed).
+        channel_attrs: CF attributes of channels by name, such as standard_name, long_name,
+            cell_methods, valid_min and valid_max.
 
     Raises:
         DataError: shapes, types, times or values do not fit; the message names the first defect.
@@ -62,6 +66,7 @@ class Field(display.Described):
     attrs: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, Float64[np.ndarray, " node"]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    channel_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -77,7 +82,9 @@ class Field(display.Described):
         count = len(self.points)
         sites = {n: validation.checked_site(n, row, count) for n, row in self.sites.items()}
         checked = dict(values=values, mask=mask, times=times, channels=channels, units=units)
-        for key, value in (checked | {"sites": sites, "notes": tuple(self.notes)}).items():
+        about = {name: dict(self.channel_attrs.get(name, {})) for name in channels}
+        kept = {"sites": sites, "notes": tuple(self.notes), "channel_attrs": about}
+        for key, value in (checked | kept).items():
             object.__setattr__(self, key, value)
 
     @classmethod
@@ -88,7 +95,7 @@ class Field(display.Described):
             **parts: all attributes. Values must be NaN exactly where the mask is False.
         """
         made = object.__new__(cls)
-        for key, value in parts.items():
+        for key, value in ({"channel_attrs": {}} | parts).items():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(made, key, value)
@@ -242,6 +249,17 @@ class Field(display.Described):
                 if name in other.sites
             },
         )
+
+    def angles(self) -> tuple[str, ...]:
+        """The channels that are directions in degrees, by their names, units and values."""
+        found = []
+        for c, (name, unit) in enumerate(self.quantity):
+            standard_name = str(self.channel_attrs.get(name, {}).get("standard_name", ""))
+            if is_direction(name, standard_name):
+                values = self.values[..., c][self.observed[..., c]]
+                low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+                found += [name] * is_angle(name, unit, standard_name, low, high)
+        return tuple(found)
 
     def to_dataframe(self) -> pd.DataFrame:
         """A long table: one row for each time and station, one column for each channel.

@@ -20,7 +20,7 @@ def checked_channels(
     """Names and units as tuples; a lone string is one name."""
     channels = (channels,) if isinstance(channels, str) else tuple(channels)
     units = (units,) if isinstance(units, str) and units else tuple(units)
-    units = units or ("1",) * len(channels)
+    units = units or ("",) * len(channels)
     if not channels or len(set(channels)) < len(channels):
         raise DataError(f"Channels {channels}: expected at least one, each with its own name.")
     if len(units) != len(channels):
