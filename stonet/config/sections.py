@@ -290,6 +290,9 @@ class AugmentationConfig(Section):
     hidden_sensors: float | None = setting(
         None, "share of sensors hidden in a step; none: the model's own", ge=0, lt=1
     )
+    hidden_regions: float = setting(
+        0.3, "share of the steps that hide neighbouring sensors instead of single ones", ge=0, le=1
+    )
 
 
 class Config(Section):
