@@ -245,8 +245,7 @@ class TrainConfig(Section):
     decay: float | None = setting(None, "weight decay; none: the model's own", ge=0)
     schedule: Literal["cosine", "step", "constant"] | None = setting(
         None,
-        "learning-rate schedule; step halves the rate after each fifth of the training; none: the "
-        "model's own",
+        "learning-rate schedule; step: halved after each fifth of the training; none: the model's",
     )
     warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)

@@ -40,7 +40,7 @@ CPU = torch.device("cpu")
 
 def test_losses_of_all_tiles_add_up_to_the_loss() -> None:
     """With gaps, hidden sensors, shared frames and the reconstruction."""
-    task = Task.of(small_dataset(), quick("network.base=ridge"))
+    task = Task.of(small_dataset(), quick("network.anchor=linear"))
     model = stirred(fitted_run(task).model).double()
     windows, chosen = task.windows("train"), np.array([3, 4, 5, 20])
     tiles = Tiles(model, task.nodes, 6)
