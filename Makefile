@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || t
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long smoke results bench lint types docs check clean
+.PHONY: help setup demo test test-long test-mutants coverage smoke results bench lint types docs check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,11 @@ test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
 
 test-long: $(VENV)/.dev  ## run the proofs that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+coverage: $(VENV)/.dev  ## run the tests and print the share of stonet's lines that they run
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov=stonet --cov-report=term $(ARGS)
+test-mutants: $(VENV)/.dev  ## check that errors in the paper's network are found; ARGS="tanh" selects some
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 smoke: $(VENV)/.runtime  ## run every experiment in small, from nothing (a minute)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
@@ -53,8 +58,8 @@ docs: $(VENV)/.dev  ## build docs/_build; a warning is an error
 check: lint types docs test smoke  ## all that must pass before a change is proposed
 
 clean:  ## remove .venv, built docs and caches; runs/ stay
-	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find stonet tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) docs/_build docs/_generated build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find stonet tests docs examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last file that venv writes: where it is missing, the environment was never finished.
 $(BIN)/pip:

@@ -1,8 +1,13 @@
 """Sphinx: Markdown pages and docstrings, built offline and strictly (`make docs`)."""
 
 import re
+import sys
+from pathlib import Path
 
 import stonet
+
+sys.path.insert(0, str(Path(__file__).parent))
+from render import write_pages
 
 project = "stonet"
 author = "the stonet authors"
@@ -10,7 +15,7 @@ copyright = "2026, the stonet authors"
 version = release = stonet.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_generated"]
 default_role = "code"
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
@@ -18,8 +23,14 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_type_aliases = {
+    name: name for name in ("Indices", "StationLabels", "Time", "TimeLabels", "Times")
+}
+autodoc_preserve_defaults = True
+autodoc_default_options = {"exclude-members": "trusted"}
 python_maximum_signature_line_length = 90
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -50,4 +61,5 @@ def plain(app, what, name, obj, options, lines):
 
 
 def setup(app):
+    write_pages(Path(__file__).parent / "_generated")
     app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon, at 500

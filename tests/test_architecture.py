@@ -170,6 +170,26 @@ def test_no_function_is_long(module: str):
     assert not long, f"over {MAX_FUNCTION_LINES} lines in stonet.{module}: {long}"
 
 
+def methods(tree: ast.Module, name: str = "") -> Iterator[ast.FunctionDef]:
+    """The methods of all classes of a module, or of one."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and name in ("", node.name):
+            yield from (child for child in node.body if isinstance(child, ast.FunctionDef))
+
+
+INTERFACE = {method.name for method in methods(parse("models.forecaster"), "Forecaster")}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if package_of(name) == "models"])
+def test_what_a_forecaster_takes_and_gives_is_typed(module: str):
+    for method in methods(parse(module)):
+        if method.name in INTERFACE:
+            annotations = [ast.unparse(part.annotation) for part in method.args.args[1:]
+                           if part.annotation]  # fmt: skip
+            returned = ast.unparse(method.returns) if method.returns else ""
+            assert "Any" not in " ".join([*annotations, returned]), method.name
+
+
 def banned(tree: ast.Module) -> set[str]:
     """What could run code from a file, or from a string."""
     found = {

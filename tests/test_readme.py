@@ -1,4 +1,4 @@
-"""The README is short, and what it shows works: its code blocks are one program, run in order."""
+"""The README is short and its code blocks run in order, on a table of stations made here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from helpers.weather_stations import valid_field
+
+import stonet
 
 README = Path(__file__).parents[1] / "README.md"
 MAX_LINES = 120
@@ -62,6 +66,8 @@ def test_readme_runs(tmp_path: Path):
     text = README.read_text(encoding="utf-8")
     shown = {block["language"] for block in BLOCK.finditer(text)}
     assert shown == {"python", "bash"}, "the README shows both the Python and the command line"
+    stations = stonet.read(valid_field(frames=400, stations=12), variables="t2m")
+    stations.to_csv(tmp_path / "stations.csv")
     done = subprocess.run(
         [sys.executable, "-"],
         input=program(text),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stonet.cli.options import Json, Settings, provenance
+from stonet.cli.options import Json, Settings, next_step, provenance
 
 if TYPE_CHECKING:
     from stonet.data.field import Field
@@ -44,7 +44,7 @@ def demo(
     chosen = [*SHORT_TRAINING, f"train.seed={seed}", *(settings or ())]
     config = load_config("default", None, chosen)
     task = Task.of(wave(), config)
-    say("[2/4] fitting the linear base, then training the network on its residuals", as_json)
+    say("[2/4] training: closed forms first, then gradient steps", as_json)
     with training_bar(as_json) as watch:
         trained, state = fit_run(task, out, False, watch, replace_run=True)
     say("[3/4] scoring on the test episodes, beside the reference forecasts", as_json)
@@ -61,9 +61,11 @@ def demo(
     if as_json:
         print_json(scores | facts)
         return
-    print_table(score_table(records, deviation))
+    units = dict(zip(trained.channels, trained.units, strict=True))
+    print_table(score_table(records, deviation, "test", units, trained.time_spec.step))
     say(f"Wrote {out}/: the model, forecast.nc, scores.json, figures/*.png ({seconds:.0f} s).")
-    say(f"Next: stonet evaluate {out}, or stonet predict {out} --at 0.5,0.5 --times +0.0035s")
+    say(next_step("stonet", "evaluate", out))
+    say(next_step("stonet", "predict", out, "--at", "0.5,0.5", "--times", "+0.0035s"))
 
 
 def _draw(
@@ -96,7 +98,9 @@ def _draw(
             title="Wave, forecast from 512 sensors",
         ),
         "error_by_lead": figures.error_by_lead(
-            records, title="Wave: error by lead time, test episodes"
+            records,
+            title="Wave: error by lead time, test episodes",
+            step=trained.time_spec.step,
         ),
         "training": figures.training_curve(history, title="Training"),
         "series": figures.series(

@@ -16,28 +16,28 @@ from stonet.data.time_spec import TimeSpec
 from stonet.system.devices import to_device
 
 Values = tuple[Float[Tensor, "frame node channel"], Bool[Tensor, "frame node channel"]]
-NEAR = 1e-3  # of a step: what counts as a whole one
+NEAR = 1e-3  # steps; a lag this close to an integer counts as an integer
 
 
 @dataclass(frozen=True)
 class MissingPattern:
-    """Which nodes have no value at all in a window: what decides how their gaps are dealt with."""
+    """Which nodes have no value at all in a window; it decides how gaps are filled."""
 
-    some: bool  # there are such nodes
-    gaps: bool  # others lack some of their values only
-    same_channels: bool  # they are silent in all channels or in none
-    same_windows: tuple[bool, ...]  # they are the same in every window, for each channel
+    some: bool  # there are nodes without any value
+    gaps: bool  # other nodes lack some of their values
+    same_channels: bool  # a node without values lacks them in all channels
+    same_windows: tuple[bool, ...]  # by channel: the same nodes in every window
 
 
 @dataclass(frozen=True)
 class Batch:
     """Windows ready for a model: normalised values, times in steps from the issue time.
 
-    A window's inputs are `frames[past]`: a frame that several windows see is there once. Where all
-    windows have the same times, `lag` and `lead` have one row for all.
+    The inputs of a window are `frames[past]`: a frame that several windows share is stored once.
+    If all windows have the same times, `lag` and `lead` have a single row.
 
-    What decides which way a computation goes is looked up in the host's memory (`on_host`): nobody
-    waits for a GPU to tell. A batch that was changed on a GPU has no such copy any more.
+    Branches of the computation depend on values in host memory (`on_host`), so that no branch
+    synchronises with the GPU. A batch that was changed on a GPU has no copy in host memory.
     """
 
     frames: Float[Tensor, "frame node channel"]  # 0 where missing
@@ -49,20 +49,21 @@ class Batch:
     future_time: Float[Tensor, "batch future calendar"]
     issue_time: Float[Tensor, "batch calendar"]
     hour: Int[Tensor, " batch"]  # of the day, at the issue time
-    sun: Float[Tensor, "batch knot 3"] | None = None  # at whole steps around the issue time
-    host: Batch | None = None  # the same in the host's memory; None: this one is there
+    sun: Float[Tensor, "batch knot 3"] | None = None  # at integer steps around the issue time
+    host: Batch | None = None  # a copy in host memory; None: this batch is in host memory
 
     def to(self, device: torch.device) -> Batch:
+        """The batch on a device, with a copy in host memory."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {k: to_device(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
         if device.type == "cpu":
             return replace(self, **moved, host=None)
-        assert self.missing_pattern is not None  # found here, by the thread that feeds
+        assert self.missing_pattern is not None  # computed here, in the thread that loads
         return replace(self, **moved, host=self.on_host)
 
     @property
     def on_host(self) -> Batch:
-        """The same in the host's memory."""
+        """The same batch in host memory."""
         return self if self.host is None else self.host
 
     @cached_property
@@ -71,32 +72,32 @@ class Batch:
         return self.seen[self.past].any(1)
 
     def odd(self, past: int) -> Bool[Tensor, " rows"]:
-        """Which windows have other inputs than so many, a step apart; told in the host's memory."""
+        """Windows whose inputs are not `past` frames one step apart; computed in host memory."""
         lag = self.on_host.lag
         steps = torch.arange(1 - past, 1) if lag.shape[1] == past else torch.tensor(torch.inf)
         return ((lag - steps).abs() >= NEAR).any(1)
 
     def regular(self, past: int) -> bool:
-        """Whether all windows have so many inputs, a step apart."""
+        """Whether the inputs of all windows are `past` frames one step apart."""
         return not bool(self.odd(past).any())
 
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
-        """The share of a node's whole steps to be filled, if it has any value; None: none."""
+        """The share of integer lags to be imputed, at nodes with any value; None: no lag is."""
         if self.regular(past) and not self.missing_pattern.gaps:
             return None
-        whole = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
-        there = (self.seen[self.past] & whole[:, :, None, None]).sum(1)
-        return ((past - there) * self.known).to(self.frames.dtype).mean(-1) / past
+        integer = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
+        count = (self.seen[self.past] & integer[:, :, None, None]).sum(1)
+        return ((past - count) * self.known).to(self.frames.dtype).mean(-1) / past
 
     @property
     def late(self) -> Bool[Tensor, "batch node"]:
-        """Whether a node lacks its newest values, in all the channels in which it has others."""
+        """Whether a node lacks its newest value in every channel, but has earlier ones."""
         last = self.seen[self.past[:, -1]]
         return ~last.any(-1) & self.known.any(-1)
 
     @cached_property
     def missing_pattern(self) -> MissingPattern:
-        """Who has none, decided in the host's memory."""
+        """The pattern of missing values, computed in host memory."""
         if self.host is not None:
             return self.host.missing_pattern
         if self.observed is None:
@@ -111,17 +112,16 @@ class Batch:
 
     @property
     def seen(self) -> Bool[Tensor, "frame node channel"]:
-        """`observed`, never None."""
+        """`observed` as a tensor, also if every value was observed."""
         everything = torch.ones_like(self.frames, dtype=torch.bool)
         return everything if self.observed is None else self.observed
 
     def newest(self, count: int) -> Batch:
-        """The same with so many of each window's inputs, the latest ones; the rest is gone."""
+        """The last `count` inputs of each window; frames that no window uses are removed."""
         if count >= self.past.shape[1]:
             return self
-        there = self.frames.device
-        found = torch.unique(self.on_host.past[:, -count:], return_inverse=True)
-        used, position = (to_device(part, there) for part in found)
+        unique = torch.unique(self.on_host.past[:, -count:], return_inverse=True)
+        used, position = (to_device(part, self.frames.device) for part in unique)
         return replace(
             self,
             frames=self.frames[used],
@@ -133,7 +133,7 @@ class Batch:
         )
 
     def recent(self, count: int) -> Batch:
-        """As `newest`, with all the frames, so that nothing has to be copied."""
+        """As `newest`, but all frames are kept, so that nothing is copied."""
         return replace(
             self,
             past=self.past[:, -count:],
@@ -143,12 +143,18 @@ class Batch:
 
     @property
     def present(self) -> Bool[Tensor, "frame node"] | None:
-        """Whether a node has any value in a frame; None: all have."""
+        """Whether a node has any value in a frame; None: every node has."""
         return None if self.observed is None else self.observed.any(-1)
 
 
 def hide_values(batch: Batch, share: float, seed: int) -> Batch:
-    """The batch with so many of its nodes' values missing, here and there."""
+    """A batch in which values are missing at random.
+
+    Args:
+        batch: the complete windows.
+        share: of the (frame, node) pairs that are hidden.
+        seed: of the draw.
+    """
     shape = batch.frames.shape[:2]
     kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= share
     seen = batch.seen & kept[..., None]
@@ -159,12 +165,21 @@ def make_batch(
     frames: Callable[[Int64[np.ndarray, " frame"]], Values],
     times: Int64[np.ndarray, " time"],
     past: Int64[np.ndarray, "batch past"],
-    ask: Int64[np.ndarray, "batch future"],
+    target_times: Int64[np.ndarray, "batch future"],
     time_spec: TimeSpec,
 ) -> Batch:
-    """The batch of windows that see the frames `past` and are asked for the times `ask`."""
+    """The batch of windows with these inputs and target times.
+
+    Args:
+        frames: gives normalised values and the mask of frames, by position.
+        times: of all frames, in nanoseconds.
+        past: positions of the input frames of each window.
+        target_times: of each window, in nanoseconds.
+        time_spec: step, past and horizon.
+    """
     issue = times[past[:, -1]]
-    lag, lead = time_spec.steps(times[past] - issue[:, None]), time_spec.steps(ask - issue[:, None])
+    lag = time_spec.steps(times[past] - issue[:, None])
+    lead = time_spec.steps(target_times - issue[:, None])
     used, position = np.unique(past, return_inverse=True)
     position = position.reshape(past.shape)
     if (lag == lag[:1]).all() and (lead == lead[:1]).all():
@@ -177,7 +192,7 @@ def make_batch(
         past=torch.from_numpy(position),
         lag=torch.from_numpy(lag),
         lead=torch.from_numpy(lead),
-        future_time=torch.from_numpy(time_spec.calendar_features(ask)),
+        future_time=torch.from_numpy(time_spec.calendar_features(target_times)),
         issue_time=torch.from_numpy(time_spec.calendar_features(issue)),
         hour=torch.from_numpy(time_spec.hour(issue)),
         sun=torch.from_numpy(sun_direction(issue[:, None] + time_spec.around))

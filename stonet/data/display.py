@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -20,6 +21,24 @@ MAX_NAMES = 6  # names that are listed
 MAX_COUNTED = 2**24  # cells whose mask is counted exactly
 
 Rows = Mapping[str, str]
+
+
+class Described(ABC):
+    """Short descriptions for terminals and notebooks, from a title and a summary."""
+
+    @abstractmethod
+    def _title(self) -> str:
+        """One line."""
+
+    @abstractmethod
+    def _summary(self) -> Rows:
+        """Facts by name."""
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), self._summary())
 
 
 def as_text(title: str, rows: Rows) -> str:
@@ -75,12 +94,12 @@ def period(episodes: Sequence[Field]) -> str:
     first = min(episodes, key=lambda field: int(field.times[0]))
     start, stop = int(first.times[0]), max(int(field.times[-1]) for field in episodes)
     if start == stop:
-        return _time(start, first.calendar)
+        return short_time(start, first.calendar)
     steps = np.diff(first.times)
     regular = len(episodes) == 1 and (steps == steps[0]).all()
     usual = "every" if regular else "mostly every"
     return (
-        f"{_time(start, first.calendar)} to {_time(stop, first.calendar)}"
+        f"{short_time(start, first.calendar)} to {short_time(stop, first.calendar)}"
         f"{' UTC' * first.calendar}, {usual} {duration_label(first.step)}"
     )
 
@@ -95,7 +114,7 @@ def missing_share(episodes: Sequence[Field]) -> str:
     return f"{'about ' if every > 1 else ''}{share:.2g} %"
 
 
-def _time(nanoseconds: int, calendar: bool) -> str:
+def short_time(nanoseconds: int, calendar: bool) -> str:
     """A date to the minute where it has no seconds; without a calendar, a duration since zero."""
     if not calendar:
         return duration_label(nanoseconds)

@@ -1,4 +1,4 @@
-"""Lengths of time: nanoseconds, the units people write, and whole steps of the data."""
+"""Durations: nanoseconds, units as users write them, and steps of the data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,15 @@ def duration_label(nanoseconds: int) -> str:
 
 
 def in_steps(length: int | str, step: int) -> int:
-    """A length in whole steps of `step` nanoseconds."""
+    """A length in steps.
+
+    Args:
+        length: a number of steps, or a duration such as "12h".
+        step: of the data, in nanoseconds.
+
+    Raises:
+        UsageError: the duration is not a multiple of the step, or less than one step.
+    """
     if isinstance(length, str):
         duration = parse_duration(length)
         length = round(duration / step)
@@ -50,5 +58,5 @@ def in_steps(length: int | str, step: int) -> int:
                 f"{step / SECOND:g} s."
             )
     if length < 1:
-        raise UsageError(f"A length of {length} steps was asked for; expected at least 1.")
+        raise UsageError(f"A length of {length} steps was given; expected at least 1.")
     return length

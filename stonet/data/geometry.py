@@ -1,7 +1,7 @@
-"""Where things are: points on a plane or on a sphere, and how far apart they lie.
+"""Points on a plane or on a sphere, and their distances, in float64.
 
-All of it in float64. The paper's arccos<x, y> is not used: in floating point it is NaN for some
-points and themselves, and blind to distances under a few kilometres. The chord form is exact.
+The paper's arccos<x, y> is not used: in floating point it is NaN for some pairs of equal points and
+cannot resolve distances under a few kilometres. The chord form has neither defect.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from stonet.errors import DataError
 
 Kind = Literal["plane", "sphere"]
 EARTH_RADIUS_KM = 6371.0088
+MAX_COORDINATE = 1e15  # on a plane: squares of it are exact enough, also in float32
 
 
 @runtime_checkable
 class Geometry(Protocol):
-    """What the graph and the kernels need to know of a space."""
+    """A space: embedding, distance and local directions."""
 
-    axes: tuple[str, str]  # what the two given coordinates are called
+    axes: tuple[str, str]  # names of the two coordinates
     dimension: int  # of the embedding
-    diameter: float  # the largest distance there is; infinite on a plane
+    diameter: float  # the largest distance; infinite on a plane
 
     def embed(self, coordinates: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node m"]:
-        """Coordinates in the Euclidean space that the networks see."""
+        """Coordinates in the Euclidean space of the networks."""
         ...
 
     def distance(
@@ -45,12 +46,12 @@ class Geometry(Protocol):
     def offset(
         self, x: Float64[np.ndarray, "... m"], y: Float64[np.ndarray, "... m"]
     ) -> Float64[np.ndarray, "... 2"]:
-        """The way from x to y, in x's own two local directions; its length is d(x, y)."""
+        """The displacement from x to y in two local directions at x; its length is d(x, y)."""
         ...
 
 
 class Plane:
-    """The Euclidean plane; coordinates x, y in any one unit of length."""
+    """The Euclidean plane; coordinates x, y in any unit of length."""
 
     axes = ("x", "y")
     dimension = 2
@@ -82,14 +83,14 @@ class Sphere:
 
     def embed(self, coordinates: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node m"]:
         lat, lon = np.deg2rad(coordinates[:, 0]), np.deg2rad(np.remainder(coordinates[:, 1], 360.0))
-        # sin(90 deg - |lat|) is exactly 0 at a pole, where cos(lat) is not: any longitude will do
+        # sin(90 deg - |lat|) is exactly 0 at a pole, unlike cos(lat): no effect of lon
         ring = np.sin(np.deg2rad(90.0 - np.abs(coordinates[:, 0])))
         return np.stack([ring * np.cos(lon), ring * np.sin(lon), np.sin(lat)], axis=1)
 
     def distance(
         self, x: Float64[np.ndarray, "... m"], y: Float64[np.ndarray, "... m"]
     ) -> Float64[np.ndarray, "..."]:
-        """2 atan2(|x - y|, |x + y|): the chord form, sound for equal and for opposite points."""
+        """2 atan2(|x - y|, |x + y|): the chord form, accurate for equal and for opposite points."""
         return 2.0 * np.arctan2(np.linalg.norm(x - y, axis=-1), np.linalg.norm(x + y, axis=-1))
 
     def chord(self, radius: float) -> float:
@@ -98,7 +99,7 @@ class Sphere:
     def offset(
         self, x: Float64[np.ndarray, "... m"], y: Float64[np.ndarray, "... m"]
     ) -> Float64[np.ndarray, "... 2"]:
-        """The great circle's first direction at x as (east, north), times the distance."""
+        """The initial direction of the great circle at x as (east, north), times the distance."""
         ring = np.hypot(x[..., 0], x[..., 1])
         safe = np.where(ring > 0, ring, 1.0)
         cos, sin = (
@@ -108,7 +109,7 @@ class Sphere:
         up = x[..., 2]
         east = -sin * y[..., 0] + cos * y[..., 1]
         north = -up * (cos * y[..., 0] + sin * y[..., 1]) + ring * y[..., 2]
-        # seen from a pole, the other one lies in every direction: north will do
+        # from a pole to the other, every direction is right; north is used
         north = np.where(np.hypot(east, north) > 0, north, 1.0)
         scale = self.distance(x, y) / np.hypot(east, north)
         return np.stack([east * scale, north * scale], axis=-1)
@@ -117,9 +118,9 @@ class Sphere:
 GEOMETRIES: dict[str, Geometry] = {"plane": Plane(), "sphere": Sphere()}
 
 
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Named places. Checked once, here; afterwards the code trusts them.
+@dataclass(frozen=True, eq=False, repr=False)
+class Points(display.Described):
+    """Positions with names, checked when they are made.
 
     Args:
         coordinates: (node, 2): x, y on a plane; latitude, longitude in degrees on a sphere.
@@ -151,18 +152,15 @@ class Points:
         for key, value in (("coordinates", coordinates), ("names", names), ("embedded", embedded)):
             object.__setattr__(self, key, value)
 
-    def __repr__(self) -> str:
-        return display.as_text(f"Points: {len(self):,}", self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(f"Points: {len(self):,}", self._summary())
+    def _title(self) -> str:
+        return f"Points: {len(self):,}"
 
     def _summary(self) -> dict[str, str]:
         return {"extent": display.extent(self), "names": display.listed(self.names)}
 
     @property
     def geometry(self) -> Geometry:
-        """The geometry of their kind."""
+        """The geometry of this kind of points."""
         return GEOMETRIES[self.kind]
 
     def __len__(self) -> int:
@@ -181,11 +179,11 @@ class Points:
         )
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Points:
-        """The points at these positions, in this order."""
+        """The points at these indices, in this order."""
         return Points(self.coordinates[index], self.kind, tuple(self.names[i] for i in index))
 
     def joined(self, other: Points) -> Points:
-        """These points followed by the other ones."""
+        """These points followed by others of the same kind."""
         if other.kind != self.kind:
             raise DataError(f"Cannot join points on a {other.kind} to points on a {self.kind}.")
         both = np.concatenate([self.coordinates, other.coordinates])
@@ -193,7 +191,7 @@ class Points:
 
 
 def curve_order(points: Points) -> Int64[np.ndarray, " node"]:
-    """Positions of the points along a curve that fills their region: neighbours stay close."""
+    """Indices of the points along a space-filling curve: neighbours stay close."""
     low, high = points.coordinates.min(0), points.coordinates.max(0)
     scaled = (points.coordinates - low) / np.where(high > low, high - low, 1.0)
     return morton_order(np.minimum(scaled * 2**16, 2**16 - 1).astype(np.int64))
@@ -208,7 +206,7 @@ def morton_order(cells: Int64[np.ndarray, "node 2"]) -> Int64[np.ndarray, " node
 def _check_range(
     coordinates: Float64[np.ndarray, "node 2"], kind: Kind, names: tuple[str, ...]
 ) -> None:
-    """Refuse coordinates that are no places; suggest what may have happened."""
+    """Refuse coordinates that are not finite or out of range, with a probable cause."""
     bad = ~np.isfinite(coordinates).all(axis=1)
     if bad.any():
         raise DataError(
@@ -216,6 +214,14 @@ def _check_range(
             f"(first: '{names[int(bad.argmax())]}'). Drop them or fill them in."
         )
     if kind == "plane":
+        bad = np.abs(coordinates).max(axis=1) > MAX_COORDINATE
+        if bad.any():
+            first = int(bad.argmax())
+            raise DataError(
+                f"Point '{names[first]}' is at x={coordinates[first, 0]:g}, "
+                f"y={coordinates[first, 1]:g}; coordinates on a plane are at most "
+                f"{MAX_COORDINATE:g}. Choose a larger unit, or correct the point."
+            )
         return
     bad = (np.abs(coordinates[:, 0]) > 90.0) | (np.abs(coordinates[:, 1]) > 360.0)
     if bad.any():

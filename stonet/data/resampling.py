@@ -1,4 +1,7 @@
-"""Between odd times and regular ones: leads between whole steps; for baselines, pasts at them."""
+"""Interpolation in time: leads between the trained leads, and inputs at regular lags.
+
+`between_leads` serves the models, `on_regular_lags` the baselines, which need regular inputs.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ from stonet.data.time_spec import TimeSpec
 def on_regular_lags(
     batch: Batch, time_spec: TimeSpec
 ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:
-    """Every node's past at the regular lags 0, 1, ..., gaps filled in time, linearly.
+    """The past of every node at the lags 0, 1, ..., with gaps interpolated linearly in time.
 
-    And which nodes have a past at all, by channel (None: all of them).
+    Args:
+        batch: windows at regular or irregular times.
+        time_spec: step and number of lags.
+
+    Returns:
+        The values, and whether a node has any value, by channel (None: every node has).
     """
     values = batch.frames[batch.past]
     regular = torch.arange(1 - time_spec.past, 1, device=values.device, dtype=values.dtype)
@@ -38,14 +46,21 @@ def interpolate(
     lag: Float[Tensor, "batch past"],
     regular: Float[Tensor, " lag"],
 ) -> Float[Tensor, "batch lag node channel"]:
-    """Linear in time between the observed values around each regular lag; constant beyond them."""
+    """Linear interpolation in time at the regular lags, constant extrapolation.
+
+    Args:
+        values: inputs at any lags.
+        observed: the mask of the values.
+        lag: of the inputs, increasing.
+        regular: lags of the result.
+    """
     past = values.shape[1]
     number = torch.arange(past, device=values.device)[None, :, None, None]
     before = torch.where(observed, number, -1).cummax(1).values  # last observed up to each input
     after = torch.where(observed, number, past).flip(1).cummin(1).values.flip(1)
-    place = torch.searchsorted(lag.contiguous() + 1e-4, regular.expand(len(lag), -1).contiguous())
-    low = _pick(before, (place - 1).clamp(min=0), place[..., None, None] > 0, -1)
-    high = _pick(after, place.clamp(max=past - 1), place[..., None, None] < past, past)
+    index = torch.searchsorted(lag.contiguous() + 1e-4, regular.expand(len(lag), -1).contiguous())
+    low = _pick(before, (index - 1).clamp(min=0), index[..., None, None] > 0, -1)
+    high = _pick(after, index.clamp(max=past - 1), index[..., None, None] < past, past)
     low, high = torch.where(low < 0, high, low), torch.where(high >= past, low, high)
     low, high = low.clamp(0, past - 1), high.clamp(0, past - 1)
     times = lag[:, :, None, None].expand_as(values)
@@ -56,25 +71,30 @@ def interpolate(
 
 
 def _pick(table: Tensor, index: Tensor, valid: Tensor, otherwise: int) -> Tensor:
-    """table[b, index[b, l], node, channel], or `otherwise` where there is no such input."""
+    """table[b, index[b, l], node, channel], or `otherwise` where the index is not valid."""
     expanded = index[..., None, None].expand(-1, -1, *table.shape[2:])
     return torch.where(valid, table.gather(1, expanded), otherwise)
 
 
 def on_leads(lead: Float[Tensor, "rows future"]) -> Bool[Tensor, "rows future"]:
-    """Whether the k-th target is k steps ahead, within half a step: not after a missing frame."""
+    """Whether the k-th target is k steps ahead, within half a step; false after a missing frame."""
     return (lead - torch.arange(1, lead.shape[1] + 1, device=lead.device)).abs() < 0.5
 
 
 def between_leads(
     lead: Float[Tensor, "rows future"], last: int
-) -> Float[Tensor, "rows future knot"]:
-    """Weights of the fitted leads 0..horizon: cubic between four of them, linear beyond."""
-    knots = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
+) -> Float[Tensor, "rows future trained"]:
+    """Interpolation weights of the trained leads 0..last: cubic inside, linear beyond.
+
+    Args:
+        lead: requested leads in steps.
+        last: the longest trained lead.
+    """
+    trained = torch.arange(last + 1, device=lead.device, dtype=lead.dtype)
     if last < 3:
-        return _linear(lead, knots)
+        return _linear(lead, trained)
     first = (lead.floor() - 1).clamp(0, last - 3)
-    t = (lead - first)[..., None]  # position among the four knots 0, 1, 2, 3
+    t = (lead - first)[..., None]  # position among four leads 0, 1, 2, 3
     cubic = torch.cat(
         [
             -(t - 1) * (t - 2) * (t - 3) / 6,
@@ -87,14 +107,14 @@ def between_leads(
     columns = first[..., None].long() + torch.arange(4, device=lead.device)
     inside = torch.zeros(*lead.shape, last + 1, device=lead.device, dtype=lead.dtype)
     inside.scatter_(-1, columns, cubic)
-    return torch.where((lead <= last)[..., None], inside, _linear(lead, knots))
+    return torch.where((lead <= last)[..., None], inside, _linear(lead, trained))
 
 
 def _linear(
-    lead: Float[Tensor, "rows future"], knots: Float[Tensor, " knot"]
-) -> Float[Tensor, "rows future knot"]:
-    """Hat functions; the outermost two continue as straight lines."""
-    first = lead.floor().clamp(0, len(knots) - 2)
+    lead: Float[Tensor, "rows future"], trained: Float[Tensor, " trained"]
+) -> Float[Tensor, "rows future trained"]:
+    """Piecewise linear weights; the first and the last segment are extrapolated."""
+    first = lead.floor().clamp(0, len(trained) - 2)
     t = (lead - first)[..., None]
-    here = (knots == first[..., None]).to(lead.dtype)
+    here = (trained == first[..., None]).to(lead.dtype)
     return here * (1 - t) + here.roll(1, -1) * t

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.dates import Time, Times, as_list, time_bounds
-from stonet.errors import UsageError
+from stonet.data.dates import Time, Times, as_list, time_bounds, time_label
+from stonet.errors import UsageError, unknown_name
 
 Positions = Int64[np.ndarray, " chosen"]
 TimeLabels = Times | slice
@@ -20,7 +20,13 @@ Indices = int | slice | Sequence[int] | np.ndarray
 def frames_at(
     times: Int64[np.ndarray, " time"], calendar: bool, labels: TimeLabels
 ) -> Int64[np.ndarray, " chosen"]:
-    """Positions of the frames that labels name; both ends of a slice are included."""
+    """Positions of the frames that labels name; both ends of a slice are included.
+
+    Args:
+        times: of the field, in nanoseconds.
+        calendar: whether they are dates.
+        labels: dates, durations since zero, a list of them, or a slice.
+    """
     if isinstance(labels, slice):
         low = times[0] if labels.start is None else time_bounds(labels.start, calendar)[0]
         high = times[-1] if labels.stop is None else time_bounds(labels.stop, calendar)[1]
@@ -44,13 +50,17 @@ def _some(
     """The positions, refused if there are none."""
     if len(chosen):
         return chosen
-    kind = "datetime64[ns]" if calendar else "timedelta64[ns]"
-    first, last = times[[0, -1]].astype(kind)
+    first, last = (time_label(int(time), calendar) for time in times[[0, -1]])
     raise UsageError(f"No frame {selection}; the field's times are {first} to {last}.")
 
 
 def stations_named(names: tuple[str, ...], labels: StationLabels) -> Positions:
-    """Positions of the points with these names, in the order in which they are given."""
+    """Positions of the points with these names, in the order in which they are given.
+
+    Args:
+        names: of all stations.
+        labels: a name, several, or a slice of names.
+    """
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)
@@ -71,8 +81,25 @@ def stations_named(names: tuple[str, ...], labels: StationLabels) -> Positions:
     return positions_of(chosen, len(names), "stations")
 
 
+def channels_named(names: tuple[str, ...], labels: str | Sequence[str]) -> list[int]:
+    """Positions of the channels with these names, in the order in which they are given."""
+    given = [labels] if isinstance(labels, str) else list(labels)
+    for label in given:
+        if label not in names:
+            raise unknown_name("channel", label, names)
+    if not given or len(set(given)) < len(given):
+        raise UsageError(f"Channels {given}; expected at least one, each once.")
+    return [names.index(label) for label in given]
+
+
 def positions_of(indices: Indices, length: int, what: str) -> Positions:
-    """Positions from indices as numpy takes them: numbers, slices, lists, Boolean arrays."""
+    """Positions from indices as numpy takes them: numbers, slices, lists, Boolean arrays.
+
+    Args:
+        indices: as numpy takes them.
+        length: of the axis.
+        what: its name in errors.
+    """
     if isinstance(indices, (list, tuple)) and not len(indices):
         indices = slice(0, 0)
     try:

@@ -1,7 +1,10 @@
-"""Where the sun stands: what drives most fields on the Earth, known for every place and time.
+"""Solar position: the direction of the sun at any time.
 
-The subsolar point after the Astronomical Almanac's low-precision formulae, good to 0.01 degrees
-from 1950 to 2050: the sine of the sun's elevation at a place is the product of two unit vectors.
+The sine of the solar elevation at a point is the scalar product of this direction and the unit
+vector of the point. Low-precision formulae, accurate to 0.01 degrees from 1950 to 2050.
+
+References:
+    The Astronomical Almanac, section C: The Sun.
 """
 
 from __future__ import annotations

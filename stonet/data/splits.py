@@ -1,8 +1,7 @@
-"""Protocols: who is trained on what, as plain functions of sizes, places and a seed.
+"""Splits: training, validation and test times; held-out points; dropped targets and inputs.
 
-Times are cut in their order. Points are held out for the inductive experiments. Labels are dropped
-for the irregular ones, inputs hidden for those with missing data. All draws are made once and
-depend on their seed alone.
+Times are split in order. Points are held out for inductive experiments. Targets and inputs are
+dropped for experiments with irregular times and missing data. Each draw depends on its seed only.
 """
 
 from __future__ import annotations
@@ -24,6 +23,10 @@ Hidden = Bool[np.ndarray, "time node"]
 def chronological(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
     """Consecutive (start, stop) for training, validation and test.
 
+    Args:
+        shares: of training, validation and test.
+        length: number of frames or episodes.
+
     Example:
         >>> chronological((0.7, 0.1, 0.2), 3286)  # the paper's weather windows: 2300, 329, 657
         [(0, 2300), (2300, 2629), (2629, 3286)]
@@ -33,24 +36,40 @@ def chronological(shares: tuple[float, float, float], length: int) -> list[tuple
 
 
 def spread_alike(order: Index, unseen: int) -> tuple[Index, Index]:
-    """Seen and unseen ones, every so many-th along `order`, a curve that fills their region.
+    """Seen and unseen points, evenly spread along a space-filling curve.
 
-    So both kinds lie alike, and an error that differs between them is not the luck of the draw.
+    Both groups then have the same spatial distribution, so that their errors can be compared.
+
+    Args:
+        order: positions along the curve.
+        unseen: number of points to hold out.
     """
     held_out = np.diff(np.arange(len(order) + 1) * unseen // len(order)) > 0
     return order[~held_out], order[held_out]
 
 
 def at_random(count: int, unseen: int, seed: int) -> Index:
-    """`unseen` of `count` points, such as 29 of Solar's 137."""
+    """Positions of `unseen` of `count` points, drawn at random, such as 29 of 137 solar plants.
+
+    Args:
+        count: number of all points.
+        unseen: number of points to hold out.
+        seed: of the draw.
+    """
     _check_unseen(unseen, count)
     return np.sort(np.random.default_rng(seed).permutation(count)[:unseen])
 
 
 def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index, Index]:
-    """A coarser grid to train on, and some of the nodes between to be held out.
+    """Every second row and column of a grid as seen points, and unseen points among the others.
 
-    The paper's weather grid of 32 x 64 gives 16 x 32 = 512 and leaves 1536 to choose from.
+    The paper's weather grid of 32 x 64 has 16 x 32 = 512 seen points and 1536 others.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid.
+        unseen: number of points to hold out.
+        seed: of the draw.
     """
     number = np.arange(rows * columns).reshape(rows, columns)
     seen = number[::2, ::2].ravel()
@@ -60,7 +79,12 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
 
 
 def hold_out(dataset: Dataset, share: float | None) -> Dataset:
-    """The data set with this share of its points unseen; None leaves its own choice."""
+    """The data set with this share of its points unseen; None leaves it unchanged.
+
+    Args:
+        dataset: all points.
+        share: of the points; they are spread evenly along a space-filling curve.
+    """
     if share is None:
         return dataset
     count = len(dataset.points)
@@ -73,24 +97,20 @@ def hold_out(dataset: Dataset, share: float | None) -> Dataset:
     return replace(dataset, unseen=tuple(np.sort(chosen).tolist()))
 
 
-def with_ratio(dataset: Dataset, ratio: float, seed: int = 0) -> Dataset:
-    """Only so many unseen points that unseen/seen is `ratio`; the others are left out."""
-    seen, unseen = dataset.seen, np.asarray(dataset.unseen, dtype=np.int64)
-    count = round(ratio * len(seen))
-    if not 0 < count <= len(unseen):
-        raise UsageError(
-            f"A ratio of {ratio:g} asks for {count} unseen points beside {len(seen)} seen ones; "
-            f"'{dataset.name}' has {len(unseen)}."
-        )
-    chosen = np.sort(np.random.default_rng(seed).permutation(unseen)[:count])
-    kept = dataset.take(np.concatenate([seen, chosen]))
-    return replace(kept, unseen=tuple(range(len(seen), len(seen) + count)))
-
-
 def kept_labels(
     windows: int, horizon: int, kept: int, seed: int
 ) -> Bool[np.ndarray, "window future"]:
-    """The irregular protocol: in each window `kept` of the target times, drawn once."""
+    """The target times of each window that are given in training: `kept` of them, at random.
+
+    Args:
+        windows: number of windows.
+        horizon: target times of a window.
+        kept: target times that are given.
+        seed: of the draw.
+
+    Raises:
+        UsageError: `kept` is not between 1 and the horizon.
+    """
     if not 1 <= kept <= horizon:
         raise UsageError(f"data.labels = {kept}; expected 1 to {horizon}, the horizon.")
     rank = np.random.default_rng((seed, 77)).random((windows, horizon)).argsort(1).argsort(1)
@@ -98,28 +118,49 @@ def kept_labels(
 
 
 def hidden_at_random(times: int, nodes: int, share: float, seed: int) -> Hidden:
-    """Single values are lost, each by itself."""
+    """Values missing at random, independently of each other.
+
+    Args:
+        times: number of frames.
+        nodes: number of sensors.
+        share: of the values that are missing.
+        seed: of the draw.
+    """
     _check_share(share)
     return np.random.default_rng(seed).random((times, nodes)) < share
 
 
 def hidden_by_outage(times: int, nodes: int, share: float, length: int, seed: int) -> Hidden:
-    """Sensors fail for `length` frames in a row; `share` of all values is lost.
+    """Outages of single sensors of `length` frames; `share` of all values is missing.
 
-    Every sensor's time is cut into stretches of that length, at its own phase.
+    The time of each sensor is divided into intervals of that length, with a random phase.
+
+    Args:
+        times: number of frames.
+        nodes: number of sensors.
+        share: of the values that are missing.
+        length: of an outage, in frames.
+        seed: of the draw.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)
     phase = generator.integers(length, size=nodes)
-    stretch = (np.arange(times)[:, None] + phase) // length
+    interval = (np.arange(times)[:, None] + phase) // length
     fails = generator.random((times // length + 2, nodes)) < share
-    return np.take_along_axis(fails, stretch, axis=0)
+    return np.take_along_axis(fails, interval, axis=0)
 
 
 def hidden_by_block(points: Points, times: int, share: float, length: int, seed: int) -> Hidden:
-    """A whole region is silent at a time: the `share` of sensors nearest to some sensor.
+    """Outages of regions: the `share` of the sensors nearest to a random sensor.
 
-    Every `length` frames another region.
+    The region changes every `length` frames.
+
+    Args:
+        points: the sensors.
+        times: number of frames.
+        share: of the sensors in a region.
+        length: of an outage, in frames.
+        seed: of the draw.
     """
     _check_share(share)
     generator = np.random.default_rng(seed)

@@ -1,4 +1,7 @@
-"""TimeSpec: from nanoseconds to what the networks see, in int64 and float64 before casting."""
+"""TimeSpec: step, past and horizon of a task, and the calendar features of its times.
+
+Times are int64 nanoseconds; differences become float32 only after the subtraction.
+"""
 
 from __future__ import annotations
 
@@ -11,67 +14,72 @@ from stonet.config import Config
 from stonet.data.durations import DAY, SECOND, YEAR, in_steps
 from stonet.data.field import Dataset
 
-HORIZON = 12  # steps, unless asked otherwise
-MAX_DAILY_PAST = 48  # steps; a finer daily cycle is too long to be seen whole
+HORIZON = 12  # steps, the default
+MAX_DAILY_PAST = 48  # steps; the default past is a day if a day has at most so many
 
 
 @dataclass(frozen=True)
 class TimeSpec:
-    """A data set's rhythm: the usual step, how many of them go in and come out."""
+    """The step of a data set, and the lengths of inputs and forecast in steps."""
 
     step: int  # nanoseconds
-    past: int  # frames in
-    horizon: int  # frames out
-    calendar: bool
-    yearly: bool = True  # whether training has seen a whole year; else its phase would tell lies
-
-    sunny: bool = False  # whether the sun's place tells something: hours, and points on the Earth
+    past: int  # input frames
+    horizon: int  # forecast frames
+    calendar: bool  # whether times are dates
+    yearly: bool = True  # whether training covers a year, so that its phase is a useful feature
+    sunny: bool = False  # whether the solar position is a feature: dates with hours, on a sphere
 
     @property
     def around(self) -> Int64[np.ndarray, " knot"]:
-        """Whole steps before and after the issue time at which the sun is looked at."""
+        """Times of the solar positions, relative to the issue time, in nanoseconds."""
         return np.arange(-self.horizon, self.horizon + 1) * self.step
 
     @property
     def periods(self) -> tuple[int, ...]:
-        """The cycles whose phases are the features of a time: the year, the day."""
+        """Periods whose phases are the features of a time: the year, the day."""
         if not self.calendar:
             return ()
         return ((YEAR,) if self.yearly else ()) + ((DAY,) if self.step < DAY else ())
 
     @property
     def features(self) -> int:
-        """How many calendar features a time has."""
+        """Number of calendar features of a time."""
         return len(self.periods)
 
     @property
     def daily(self) -> bool:
-        """Whether hours of a day can be told apart."""
+        """Whether the step resolves the daily cycle."""
         return self.calendar and self.step <= DAY // 4
 
     def calendar_features(
         self, times: Int64[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "... feature"]:
-        """Fractions of the year and of the day; nothing for a field without a calendar."""
+        """Phases of the year and of the day, 0 to 1; none without a calendar."""
         phases = [(times % period) / period for period in self.periods]
         stacked = np.stack(phases, axis=-1) if phases else np.zeros((*times.shape, 0))
         return stacked.astype(np.float32)
 
     def hour(self, times: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
-        """Hour of the day, 0 to 23; 0 throughout where there are no hours."""
+        """Hour of the day, 0 to 23; 0 if the step does not resolve the day."""
         return (times % DAY) // (3600 * SECOND) if self.daily else np.zeros_like(times)
 
     def steps(self, nanoseconds: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "..."]:
-        """A time difference in usual steps."""
+        """A time difference in steps."""
         return (nanoseconds / self.step).astype(np.float32)
 
 
 def resolve_time_spec(dataset: Dataset, config: Config) -> TimeSpec:
-    """Lengths in steps of the data; without a wish, the past is one day where there are days."""
+    """Lengths in steps of the data.
+
+    Args:
+        dataset: gives the step, and lengths that the settings leave out.
+        config: settings data.past and data.horizon. Without a past, it is a day if the data have
+            a daily cycle of 13 to 48 steps, else 12 steps.
+    """
     first = dataset.episodes[0]
     horizon = in_steps(config.data.horizon or dataset.horizon or HORIZON, first.step)
     past = config.data.past or dataset.past
     if past is None:
-        a_day = round(DAY / first.step)
-        past = a_day if first.calendar and 12 < a_day <= MAX_DAILY_PAST else 12
+        daily = round(DAY / first.step)
+        past = daily if first.calendar and 12 < daily <= MAX_DAILY_PAST else 12
     return TimeSpec(first.step, in_steps(past, first.step), horizon, first.calendar)

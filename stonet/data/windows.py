@@ -1,7 +1,7 @@
 """From Fields to past/future windows: splits, batches and the frames that windows share.
 
-Nothing is copied until a batch is made. Which windows a step sees is a pure function of
-(seed, epoch, step), so that a resumed run and a run on more processes see the same ones.
+Nothing is copied until a batch is made. The windows of a step are a pure function of
+(seed, epoch, step), so that a resumed run and a run on several processes use the same windows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from stonet.data.time_spec import TimeSpec
 from stonet.errors import DataError
 
 PARTS = ("train", "validation", "test")
-MANY_EPISODES = 10  # from here on, whole episodes are held out instead of the end of each
-SPARSE = 0.5  # share of the nodes below which single ones are read instead of whole frames
+MANY_EPISODES = 10  # with at least so many, complete episodes are held out
+SPARSE = 0.5  # share of the nodes below which single nodes are read instead of complete frames
 MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regular one
 
 
@@ -30,7 +30,7 @@ MAX_STRETCH = 1.25  # a window with gaps may take this much longer than a regula
 class Windows:
     """All windows of some episodes: `starts` are positions of their first frames.
 
-    Values stay where they are, on disk perhaps, until a batch asks for its frames.
+    Values are read, from disk if need be, when a batch is made.
     """
 
     fields: tuple[Field, ...]  # the episodes, in their own units; positions count through them
@@ -57,22 +57,26 @@ class Windows:
             values = np.empty((len(index), count, channels), np.float32)
             observed = np.empty(values.shape, bool)
             for number in np.unique(owner):
-                mine, field = owner == number, self.fields[number]
-                place = index[mine] - (ends[number] - len(field.times))
-                values[mine], observed[mine] = (self._read(p, place) for p in _parts(field))
+                own, field = owner == number, self.fields[number]
+                position = index[own] - (ends[number] - len(field.times))
+                values[own], observed[own] = (self._read(p, position) for p in _parts(field))
         values = self.scaler.normalise(np.where(observed, values, np.float32(0))) * observed
         return torch.from_numpy(values), torch.from_numpy(np.ascontiguousarray(observed))
 
     def _read(self, stored: np.ndarray, index: Int64[np.ndarray, " frame"]) -> np.ndarray:
-        """Frames at the nodes; where these are few, nothing else is read."""
+        """Frames at the nodes; if these are few, only their values are read."""
         if self.nodes is None:
             return stored[index]
         few = len(self.nodes) < SPARSE * stored.shape[1]
         return stored[index[:, None], self.nodes] if few else stored[index][:, self.nodes]
 
     def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
-        """As `at`, without what is hidden from the inputs."""
+        """As `at`, without values that are hidden from the inputs or far outside the range."""
         values, observed = self.at(index)
+        far = self.scaler.far_normalised(values)
+        if far is not None:  # an instrument error
+            observed = observed & ~far
+            values = values * observed
         if self.hidden is None:
             return values, observed
         shown = torch.from_numpy(~self.hidden[index])[..., None]
@@ -85,13 +89,13 @@ class Windows:
         return replace(self, nodes=nodes, hidden=hidden)
 
     def thin(self, most: int) -> Windows:
-        """At most that many windows, evenly spread."""
+        """At most `most` windows, evenly spaced."""
         if len(self) <= most:
             return self
         return self._only(np.linspace(0, len(self) - 1, most).round().astype(np.int64))
 
     def draw(self, most: int) -> Windows:
-        """At most that many windows, at random: an even spread may meet few hours of the day."""
+        """At most `most` windows at random; even spacing may alias with the daily cycle."""
         if len(self) <= most:
             return self
         return self._only(np.sort(np.random.default_rng(most).permutation(len(self))[:most]))
@@ -101,7 +105,7 @@ class Windows:
         return replace(self, starts=self.starts[chosen], labels=labels)
 
     def inputs(self, chosen: Int64[np.ndarray, " batch"]) -> Batch:
-        """What a model may see of these windows."""
+        """The inputs of these windows."""
         time_spec = self.time_spec
         past = self.starts[chosen][:, None] + np.arange(time_spec.past)
         future = self.starts[chosen][:, None] + time_spec.past + np.arange(time_spec.horizon)
@@ -112,7 +116,7 @@ class Windows:
     ) -> tuple[
         Float[Tensor, "batch future node channel"], Bool[Tensor, "batch future node channel"]
     ]:
-        """What came after, and where it was observed."""
+        """The targets of these windows and their mask."""
         future = (
             self.starts[chosen][:, None] + self.time_spec.past + np.arange(self.time_spec.horizon)
         )
@@ -124,27 +128,34 @@ class Windows:
     def order(
         self, batch: int, run: int, seed: int, epoch: int
     ) -> list[Int64[np.ndarray, " batch"]]:
-        """The epoch's batches: shuffled runs of `run` consecutive windows, full batches only."""
+        """The batches of an epoch: shuffled runs of consecutive windows, complete batches only.
+
+        Args:
+            batch: windows of a batch.
+            run: consecutive windows of a run.
+            seed: of the order.
+            epoch: its number.
+        """
         generator = np.random.default_rng((seed, epoch))
         run = self._run(batch, run)
-        first = int(generator.integers(run))  # so that runs begin elsewhere in each epoch
+        first = int(generator.integers(run))  # runs start at another window in each epoch
         starts = np.arange(first, len(self) - run + 1, run)
         shuffled = (generator.permutation(starts)[:, None] + np.arange(run)).ravel()
         count = self.batches(batch, run)
         return [shuffled[i * batch : (i + 1) * batch] for i in range(count)]
 
     def batches(self, batch: int, run: int) -> int:
-        """How many batches every epoch has, wherever its runs begin."""
+        """Number of batches of every epoch."""
         run = self._run(batch, run)
         return max(1, (len(self) - run + 1) // run * run // batch)
 
     def _run(self, batch: int, run: int) -> int:
-        """Few windows are taken one by one: whole runs would leave too many of them out."""
+        """The length of runs; 1 if there are few windows, since runs would omit many of them."""
         return min(run, batch) if len(self) >= 2 * batch else 1
 
 
 def in_batches(windows: Windows, size: int) -> list[Int64[np.ndarray, " batch"]]:
-    """All windows in their order, `size` at a time."""
+    """Positions of all windows in order, `size` at a time."""
     return [np.arange(s, min(s + size, len(windows))) for s in range(0, len(windows), size)]
 
 
@@ -160,9 +171,16 @@ def _parts(field: Field) -> tuple[np.ndarray, np.ndarray]:
 def split(
     dataset: Dataset, time_spec: TimeSpec, shares: tuple[float, float, float], stride: int = 1
 ) -> dict[str, tuple[Field, ...]]:
-    """Training, validation and test parts: whole episodes, or consecutive times of a single one.
+    """Training, validation and test parts: complete episodes, or consecutive times of each.
 
-    Where windows do not overlap (a long `stride`), whole windows are shared out.
+    Args:
+        dataset: the episodes.
+        time_spec: past and horizon.
+        shares: of training, validation and test.
+        stride: frames between windows; if windows do not overlap, no window is split.
+
+    Raises:
+        DataError: the shares are invalid, or a part is shorter than one window.
     """
     if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0 or 0 in shares[:2]:
         raise DataError(
@@ -171,12 +189,12 @@ def split(
         )
     episodes = dataset.episodes
     need = time_spec.past + time_spec.horizon
-    whole = len(episodes) >= MANY_EPISODES
+    by_episode = len(episodes) >= MANY_EPISODES
     parts: dict[str, list[Field]] = {part: [] for part in PARTS}
-    if whole:
+    if by_episode:
         for part, (start, stop) in zip(PARTS, chronological(shares, len(episodes)), strict=True):
             parts[part] = [e for e in episodes[start:stop] if len(e.times) >= need]
-    for episode in () if whole else episodes:
+    for episode in () if by_episode else episodes:
         unit = stride if stride >= need else 1
         length = (len(episode.times) - need) // unit + 1 if unit > 1 else len(episode.times)
         for part, (start, stop) in zip(PARTS, chronological(shares, max(length, 0)), strict=True):
@@ -185,11 +203,11 @@ def split(
                 parts[part].append(episode.between(start * unit, last))
     empty = [(s, part) for part, s in zip(PARTS, shares, strict=True) if s and not parts[part]]
     if empty:
-        share, part = min(empty)  # the one that asks for the longest series
+        share, part = min(empty)  # the part that needs the longest series
         longest = max(len(episode.times) for episode in episodes)
         have, much = (
             (f"{len(episodes)} episodes, the longest of {longest} frames", need)
-            if whole
+            if by_episode
             else (f"{longest} frames", int(np.ceil(need / share)))
         )
         window = f"{time_spec.past} + {time_spec.horizon} frames"
@@ -208,7 +226,18 @@ def cut(
     stride: int = 1,
     nodes: Int64[np.ndarray, " node"] | None = None,
 ) -> Windows:
-    """All windows of the fields, `stride` frames apart; none crosses a field's end."""
+    """All windows of the fields; none crosses the end of a field.
+
+    Args:
+        fields: one part of the data.
+        scaler: for normalisation.
+        time_spec: past and horizon.
+        stride: frames between the starts of two windows.
+        nodes: positions of the points; None: all.
+
+    Raises:
+        DataError: no window fits.
+    """
     need = time_spec.past + time_spec.horizon
     starts, offset = [np.zeros(0, dtype=np.int64)], 0
     for field in fields:

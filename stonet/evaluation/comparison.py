@@ -87,7 +87,13 @@ def compare(
 def train_one(
     dataset: Dataset, config: Config, budget: Budget
 ) -> tuple[TrainingCost, list[Record]]:
-    """Train one model with one seed, and score it on the test part."""
+    """Train one model with one seed, and score it on the test part.
+
+    Args:
+        dataset: training, validation and test data.
+        config: of the model, with its seed.
+        budget: of the training.
+    """
     result = train(dataset, config, budget)
     models = {config.model: result.trained.model}
     return result.cost, evaluate(result.trained, result.task, models=models)

@@ -99,7 +99,12 @@ class Kriging:
     nearest: int = 24
 
     def weights(self, nodes: Points, queries: Points) -> csr_array:
-        """(query, node); solved for some thousand queries at a time."""
+        """(query, node); solved for some thousand queries at a time.
+
+        Args:
+            nodes: where the values are.
+            queries: where they are wanted.
+        """
         lag, index = _near(nodes, queries, self.nearest)
         variogram, weight = self.variogram, np.empty(index.shape)
         variance = variogram.nugget + variogram.sill
@@ -118,24 +123,6 @@ class Kriging:
 
 Method = InverseDistance | Kriging
 M = TypeVar("M", bound=Method)
-
-
-def inverse_distance(
-    values: Values, nodes: Points, queries: Points, power: float = 2.0, nearest: int = 8
-) -> Interpolated:
-    """Interpolate from nodes to queries by Shepard's method; see `interpolate`."""
-    return interpolate(values, nodes, queries, [InverseDistance(power, nearest)])
-
-
-def ordinary_kriging(
-    values: Values,
-    nodes: Points,
-    queries: Points,
-    variograms: Sequence[Variogram],
-    nearest: int = 24,
-) -> Interpolated:
-    """Interpolate by ordinary kriging with one variogram for each channel; see `interpolate`."""
-    return interpolate(values, nodes, queries, [Kriging(v, nearest) for v in variograms])
 
 
 def interpolate(
@@ -177,7 +164,12 @@ def interpolate(
 def fit_inverse_distance(
     values: Float64[np.ndarray, "time node"], nodes: Points
 ) -> InverseDistance:
-    """Choose power and number of neighbours by cross-validation over nodes."""
+    """Choose power and number of neighbours by cross-validation over nodes.
+
+    Args:
+        values: of one channel; NaN where missing.
+        nodes: where the values are.
+    """
     return _best(
         [InverseDistance(power, near) for power in (1.0, 2.0, 3.0) for near in (4, 8, 16)],
         values,
@@ -186,7 +178,12 @@ def fit_inverse_distance(
 
 
 def fit_kriging(values: Float64[np.ndarray, "time node"], nodes: Points) -> Kriging:
-    """Choose shape and number of neighbours by cross-validation over nodes."""
+    """Choose shape and number of neighbours by cross-validation over nodes.
+
+    Args:
+        values: of one channel; NaN where missing.
+        nodes: where the values are.
+    """
     fits = [fit_variogram(values, nodes, (shape,)) for shape in SHAPES]
     return _best([Kriging(fit, near) for fit in fits for near in (12, 24)], values, nodes)
 
@@ -224,6 +221,10 @@ def empirical_variogram(
     """Mean lag, half the mean squared difference and number of pairs, in bins of equal log width.
 
     Lags reach to half the largest distance: beyond, pairs are few and at the margins.
+
+    Args:
+        values: of one channel; NaN where missing.
+        nodes: where the values are.
     """
     chosen = values[evenly_spaced(len(values), FRAMES)]
     centre = evenly_spaced(len(nodes), MAX_CENTRES)

@@ -2,7 +2,7 @@
 
     MAE = mean |e|,  RMSE = √(mean e²),  bias = mean e,  MAPE = 100 mean |e| / |y|
 
-with e = prediction - truth and y = truth. Statistics are summed over batches and processes, and
+with e = prediction - truth and y = truth. Statistics are summed over batches, and
 the metric is taken last: the RMSE is the root of the mean of all squares, never a mean of roots.
 Zero targets count in every metric but the MAPE, which is not defined there. All sums are in float64
 and in the data's units.
@@ -22,6 +22,7 @@ from stonet.errors import DataError, StonetError, UsageError, unknown_name
 
 Record = dict[str, Any]  # keys: dataset, model, points, channel, lead, metric, value, seed
 STATISTICS = ("absolute", "squared", "error", "relative")
+POWERS = {"absolute": 1, "squared": 2, "error": 1, "relative": 0}  # of the unit
 METRICS: dict[str, Callable[[Mapping[str, float]], float]] = {
     "mae": lambda mean: mean["absolute"],
     "rmse": lambda mean: math.sqrt(mean["squared"]),
@@ -63,6 +64,11 @@ class Statistics:
     ) -> None:
         """Add the values where `mask` is True; other values have no influence.
 
+        Args:
+            prediction: in the data's units.
+            truth: in the data's units.
+            mask: where the truth was observed.
+
         Raises:
             DataError: if the shapes differ.
             StonetError: if an error is not finite.
@@ -83,23 +89,21 @@ class Statistics:
         self.sums += sums
         self.counts += torch.stack([mask, mask, mask, nonzero]).sum(dim=(1, 3)).cpu()
 
-    def merge(self, other: Statistics) -> None:
-        """Add the sums and counts of another part of the data."""
-        if other.sums.shape != self.sums.shape:
-            raise DataError(
-                f"Statistics of {tuple(other.sums.shape[1:])} (leads, channels) cannot be merged "
-                f"into statistics of {tuple(self.sums.shape[1:])}."
-            )
-        self.sums += other.sums
-        self.counts += other.counts
-
-    def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
+    def value(
+        self,
+        metric: str,
+        lead: int | None = None,
+        channel: int | None = None,
+        scale: Sequence[float] | None = None,
+    ) -> float:
         """One metric.
 
         Args:
             metric: "mae", "rmse", "mape" or "bias".
             lead: position, from 0 (None: over all leads).
             channel: position, from 0 (None: over all channels).
+            scale: of each channel, by which errors are divided before they are averaged over
+                channels; None: 1.
 
         Returns:
             the value in the data's units (MAPE: percent); NaN if nothing was observed.
@@ -108,7 +112,12 @@ class Statistics:
             raise unknown_name("metric", metric, METRICS)
         leads = slice(None) if lead is None else [lead]
         channels = slice(None) if channel is None else [channel]
-        sums = self.sums[:, leads][:, :, channels].sum(dim=(1, 2))
+        sums = self.sums
+        if scale is not None:
+            size = torch.tensor(scale, dtype=torch.float64)
+            powers = torch.tensor([POWERS[name] for name in STATISTICS], dtype=torch.float64)
+            sums = sums / size ** powers[:, None, None]
+        sums = sums[:, leads][:, :, channels].sum(dim=(1, 2))
         counts = self.counts[:, leads][:, :, channels].sum(dim=(1, 2))
         return METRICS[metric](dict(zip(STATISTICS, (sums / counts).tolist(), strict=True)))
 
@@ -119,10 +128,13 @@ class Statistics:
         points: Literal["seen", "unseen", "unseen-no-history"],
         channels: Sequence[str],
         seed: int,
+        scale: Sequence[float] | None = None,
     ) -> list[Record]:
         """All metrics as tidy records, for each channel and lead, and for "all" of them.
 
-        Leads count from 1. `value` is None if nothing was observed, since JSON has no NaN.
+        Channels of several units have no common one: their "all" is the mean of errors divided by
+        `scale`, the training standard deviations. Leads count from 1. `value` is None if nothing
+        was observed, since JSON has no NaN.
 
         Args:
             dataset: name of the data.
@@ -130,6 +142,7 @@ class Statistics:
             points: which points were scored.
             channels: names of the channels.
             seed: of the training.
+            scale: of each channel, for "all" channels; None: they have one unit.
         """
         num_leads, num_channels = self.sums.shape[1:]
         if len(channels) != num_channels:
@@ -145,7 +158,11 @@ class Statistics:
                 "channel": name,
                 "lead": lead,
                 "metric": metric,
-                "value": None if math.isnan(value := self.value(metric, row, column)) else value,
+                "value": None
+                if math.isnan(
+                    value := self.value(metric, row, column, scale if column is None else None)
+                )
+                else value,
                 "seed": seed,
             }
             for name, column in names.items()
@@ -167,7 +184,12 @@ class Statistics:
 
 
 def deviation(seen_mae: float, unseen_mae: float) -> float:
-    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0."""
+    """The paper's 100 (MAE_ind - MAE_tran) / MAE_tran, in percent; NaN if MAE_tran is 0.
+
+    Args:
+        seen_mae: MAE at seen points.
+        unseen_mae: MAE at unseen points.
+    """
     return 100.0 * (unseen_mae - seen_mae) / seen_mae if seen_mae else math.nan
 
 

@@ -148,7 +148,13 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
 
 
 def forecasts_at(training: TrainingResult, nodes: Index, queries: Index) -> Iterable[ScoredBatch]:
-    """Forecasts of the test part at `queries`, from the past at `nodes`."""
+    """Forecasts of the test part at `queries`, from the past at `nodes`.
+
+    Args:
+        training: the trained model.
+        nodes: positions with a past.
+        queries: positions to forecast.
+    """
     model, task = training.trained.model, training.task
     points, stride = task.dataset.points, task.scoring_stride
     graphs = model.graphs(points.take(nodes), points.take(queries))

@@ -20,7 +20,7 @@ from stonet.experiments.datasets import experiment_data
 from stonet.experiments.report_comparison import LONGER, longer_section
 from stonet.experiments.report_tables import CHAPTERS
 from stonet.experiments.store import Store
-from stonet.experiments.tables import DASH, markdown_table
+from stonet.experiments.tables import DASH, markdown_table, measured
 
 PUBLISHED, LONG = EXPERIMENT_BUDGETS["small"], EXPERIMENT_BUDGETS["long"]
 MAX_STALE_NAMES = 20
@@ -33,7 +33,7 @@ FIGURES = {
     },
     "inductive": {"": "Points that training never saw; dashed lines are the goals."},
     "irregular": {"": "Cost of missing labels and missing inputs; dashed lines are the goals."},
-    "ablation": {"": "One setting at a time, of the operator alone and of the default model."},
+    "ablation": {"": "One setting at a time, of the three networks."},
     "cost": {"": "Time, memory and error of the decoders."},
 }
 INTRO = (
@@ -47,6 +47,13 @@ PROTOCOL = (
     "(128 windows in the irregular experiment), in physical units; ± is the standard deviation "
     "over the seeds. Normalisation, graph and early stopping use the training and validation parts "
     "only. MAPE leaves out zero targets; all other metrics include them."
+)
+
+EARLIER = (
+    "**{count} of them are of earlier code**, whose minutes were wall time, turned into steps. "
+    "Their `stonet` is another network than today's: a linear forecast, corrected by a network "
+    "trained on its residuals. Their `stonet-paper` is an earlier form of the paper's network. "
+    "Verdicts and figures that rest on them speak of those networks."
 )
 
 
@@ -135,8 +142,8 @@ def _protocol(budget: ExperimentBudget) -> list[str]:
     ]
     return [
         f"Budget `{budget.name}`: {budget.training} for each training on one thread, {points}, "
-        f"{budget.seeds} seeds in the comparison (one for baselines on the linear base) and one "
-        f"elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
+        f"{budget.seeds} seeds in the comparison (one for baselines on the linear forecast) and "
+        f"one elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
         "",
         *markdown_table(["data set", "content", "corresponds to the paper's", "errors in"], rows),
     ]
@@ -153,25 +160,32 @@ def _provenance(results: Sequence[Result], expected: int) -> list[str]:
         labels = sorted({f"{r.cell.experiment} {r.cell.label}" for r in stale})[:MAX_STALE_NAMES]
         reason = f"**{len(stale)} cells are stale (another version or other settings)**"
         text += [f"{reason}: {', '.join(labels)}.", ""]
+    earlier = [r for r in measured(results) if r.scores["training"].get("cpu_seconds") is None]
+    if earlier:
+        text += [EARLIER.format(count=len(earlier)), ""]
     if results:
         hours = sum(result.seconds for result in results) / 3600
         cores = sorted({str(result.machine["cores"]) for result in results})
         torch = sorted({result.versions["torch"] for result in results})
         text += [
             f"Commits that computed the cells (number of cells): {_commits(results)}; `+` marks "
-            f"uncommitted changes. {hours:.1f} hours in total, on machines with "
-            f"{', '.join(cores)} cores, torch {', '.join(torch)}.",
+            "uncommitted changes. A cell is stale if settings, data or the version of stonet have "
+            "changed. Other changes of the code are not detected: where the commit is not the "
+            "newest, `--replay` tells whether they matter. "
+            f"{hours:.1f} hours in total, on machines with {', '.join(cores)} cores, torch "
+            f"{', '.join(torch)}.",
             "",
         ]
     return text
 
 
 def _count(results: Sequence[Result], expected: int) -> str:
-    """How many cells there are, and which models cannot be run on which data."""
+    """How many cells there are, which commits computed them, and what cannot be run."""
     skipped = [r.cell for r in results if "skipped" in r.scores]
     names = sorted({f"{cell.label} on {cell.dataset}" for cell in skipped})
+    origin = f", computed at {_commits(results)}" if results else ""
     suffix = f"; not possible: {', '.join(names)}" if names else ""
-    return f"{len(results)} of {expected} cells{suffix}"
+    return f"{len(results)} of {expected} cells{origin}{suffix}"
 
 
 def _figures(name: str, results: Sequence[Result]) -> list[str]:

@@ -141,7 +141,12 @@ def repeat(before: Result) -> Result:
 
 
 def compare_scores(before: Result, after: Result) -> list[dict[str, Any]]:
-    """Every score of both results side by side, costs left out."""
+    """Every score of both results side by side, costs left out.
+
+    Args:
+        before: the stored result.
+        after: the result of now.
+    """
     old, new = (_flat(r.scores | {"training": {}}) for r in (before, after))
     return [{"score": name, "recorded": old[name], "now": new.get(name)} for name in old]
 
@@ -160,7 +165,14 @@ def _flat(scores: dict[str, Any], prefix: str = "") -> dict[str, float]:
 def load_valid(
     cell: Cell, store: Store, cache: DatasetCache, keep_stale: bool = False
 ) -> Result | None:
-    """The stored result of a cell; None if there is none, or a stale one without `keep_stale`."""
+    """The stored result of a cell; None if there is none, or a stale one without `keep_stale`.
+
+    Args:
+        cell: whose result is loaded.
+        store: of results.
+        cache: of data sets, for the key.
+        keep_stale: load stale results as well.
+    """
     result = store.load(cell)
     if result is None:
         return None
@@ -207,7 +219,15 @@ def run(
 def work(
     cells: Sequence[Cell], store: Store, cache: DatasetCache, outcome: Outcome, wait: bool = True
 ) -> None:
-    """Compute pending cells, except those of other processes; `wait` for these at the end."""
+    """Compute pending cells, except those of other processes; `wait` for these at the end.
+
+    Args:
+        cells: to compute.
+        store: of results.
+        cache: of data sets.
+        outcome: collects results and failures.
+        wait: for cells that other processes work on.
+    """
     while pending := outcome.pending(cells):
         busy = False
         for cell in pending:

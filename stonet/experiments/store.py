@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stonet.errors import UsageError
 from stonet.experiments.cell import Cell, Result
-from stonet.system.atomic import replacing
+from stonet.system.atomic import acquire_lock, replacing
 
 LOCKS = ".locks"
 
@@ -58,18 +56,15 @@ class Store:
         """
         lock = self.folder / LOCKS / cell.experiment / f"{cell.name}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            os.ftruncate(file, 0)
-            os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())  # for people
+            descriptor = acquire_lock(lock)
+        except BlockingIOError:
+            yield False
+            return
+        try:
             yield True
         finally:
-            os.close(file)
+            os.close(descriptor)
 
 
 def read_result(path: Path) -> Result:

@@ -99,7 +99,13 @@ def dataset_and_unit(line: Line) -> str:
 
 
 def number(value: float | int | None, dataset: str = "", spread: float | None = None) -> str:
-    """A number with four digits and its spread, in the unit of the data set's errors."""
+    """A number with four digits and its spread, in the unit of the data set's errors.
+
+    Args:
+        value: None gives a dash.
+        dataset: whose unit is used; empty: none.
+        spread: standard deviation.
+    """
     if value is None:
         return DASH
     unit = experiment_data(dataset).per_unit if dataset else 1.0

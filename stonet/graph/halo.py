@@ -1,7 +1,7 @@
-"""The halo of some nodes: all others that their forecast depends on, found by walking back.
+"""The halo of some nodes: all other nodes that their forecast depends on.
 
-A forecast at a few nodes needs only the edges that lead there. They are taken from the graph of all
-nodes, never found anew, so that a part of the nodes gives the very forecast that all of them give.
+The dependencies are followed backwards through the edges of the complete graph. No edge is searched
+anew, so that a subgraph gives the same forecast at its core as the complete graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Edges:
     radius: float
 
     def of(self, targets: Some) -> tuple[Nodes, Nodes]:
-        """(target, source) of the edges that lead to these."""
+        """(target, source) of the edges to these targets."""
         chosen = np.flatnonzero(targets)
         first, count = self.start[chosen], np.diff(self.start)[chosen]
         offset = np.repeat(first - np.cumsum(count) + count, count)
@@ -40,7 +40,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Who sees whom among all nodes: in encoder and decoder, and to interpolate."""
+    """All edges among the nodes: of encoder and decoder, and the nodes for interpolation."""
 
     nodes: Points
     level: Nodes
@@ -48,7 +48,7 @@ class Adjacency:
     up: tuple[Edges, ...]
     down: tuple[Edges, ...]
     decoder: Edges
-    near: Int32[np.ndarray, "all near"] | None  # where a node is interpolated from
+    near: Int32[np.ndarray, "all near"] | None  # nodes from which each node is interpolated
     isolated: int
 
 
@@ -67,7 +67,14 @@ class Subgraph:
 def build_adjacency(
     nodes: Points, level: Nodes, radii: Radii, near: Int64[np.ndarray, "all near"] | None
 ) -> Adjacency:
-    """All edges among the nodes, without what the kernels see of them."""
+    """All edges among the nodes, without edge features.
+
+    Args:
+        nodes: all points.
+        level: of each node in the multipole graph.
+        radii: of the edges.
+        near: nodes in the stencil of each node (None: the model has no linear base).
+    """
     members = [np.flatnonzero(level == number) for number in range(len(radii.within))]
     isolated = 0
 
@@ -99,12 +106,20 @@ def build_adjacency(
 def subgraph(
     adjacency: Adjacency, core: Nodes, layers: int, encoder: Describe, decoder: Describe
 ) -> Subgraph:
-    """The part of the adjacency that the forecast and the reconstruction at the core depend on."""
+    """The nodes and edges that forecast and reconstruction at the core depend on.
+
+    Args:
+        adjacency: of all nodes.
+        core: positions of the nodes to forecast.
+        layers: of the encoder.
+        encoder: edge features of the encoder.
+        decoder: edge features of the decoder.
+    """
     need = np.zeros(len(adjacency.nodes), bool)
     need[core] = True
-    asked = need.copy()
-    need[adjacency.decoder.of(asked)[1]] = True
-    if adjacency.near is not None:  # before the walk: what is read there may be encoded
+    in_core = need.copy()
+    need[adjacency.decoder.of(in_core)[1]] = True
+    if adjacency.near is not None:  # before the walk: their encoded past may be read
         need[adjacency.near[core]] = True
     targets: dict[Edges, Some] = {}
     nobody = np.zeros_like(need)
@@ -114,8 +129,8 @@ def subgraph(
             need[edges.of(need)[1]] = True
     need[core] = False
     nodes = np.concatenate([core, np.flatnonzero(need)])
-    points, place = adjacency.nodes.take(nodes), np.full(len(adjacency.nodes), -1)
-    place[nodes] = np.arange(len(nodes))
+    points, position = adjacency.nodes.take(nodes), np.full(len(adjacency.nodes), -1)
+    position[nodes] = np.arange(len(nodes))
     level = adjacency.level[nodes]
     members = [np.flatnonzero(level == number) for number in range(len(adjacency.within))]
     rank = np.empty_like(nodes)
@@ -127,11 +142,11 @@ def subgraph(
         if not len(target):
             return Neighbours((), torch.zeros(len(members[to])), len(members[of]), 0)
         ends = points.take(members[to]), points.take(members[of])
-        local = rank[place[target]], rank[place[source]]
+        local = rank[position[target]], rank[position[source]]
         return neighbours_of(*ends, *local, edges.radius, encoder)
 
     order = np.concatenate(members)
-    target, source = adjacency.decoder.of(asked)
+    target, source = adjacency.decoder.of(in_core)
     middle = points.take(np.arange(len(core)))
     return Subgraph(
         nodes,
@@ -145,7 +160,7 @@ def subgraph(
             restore=torch.from_numpy(np.argsort(order)),
         ),
         neighbours_of(
-            middle, points, place[target], place[source], adjacency.decoder.radius, decoder
+            middle, points, position[target], position[source], adjacency.decoder.radius, decoder
         ),
-        None if adjacency.near is None else place[adjacency.near[core]],
+        None if adjacency.near is None else position[adjacency.near[core]],
     )

@@ -1,4 +1,4 @@
-"""MultipoleGraph: points in random levels, edges within a level and between neighbouring ones."""
+"""MultipoleGraph: points in random levels, with edges within and between adjacent levels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stonet.graph.neighbours import Describe, Neighbours, radius_for_degree, wit
 
 @dataclass(frozen=True)
 class Radii:
-    """How far each kind of edge reaches; found once, on the training points, and kept."""
+    """The radius of each kind of edge, determined once on the training points."""
 
     within: tuple[float, ...]  # one for each level
     between: tuple[float, ...]  # between levels l and l + 1
@@ -36,6 +36,8 @@ class MultipoleGraph:
     restore: Int[Tensor, " node"]  # from the order of the levels back to the order of the nodes
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MultipoleGraph:
+        """The graph on a device, with edge features in this precision."""
+
         def move(family: tuple[Neighbours, ...]) -> tuple[Neighbours, ...]:
             return tuple(n.to(device, dtype) for n in family)
 
@@ -49,14 +51,19 @@ class MultipoleGraph:
 
     @property
     def isolated(self) -> int:
-        """Points that had an empty ball somewhere and were given their nearest neighbour."""
+        """Number of points without a neighbour within a radius, linked to the nearest one."""
         return sum(n.isolated for family in (self.within, self.up, self.down) for n in family)
 
 
 def assign_levels(points: Points, levels: int, seed: int) -> Int64[np.ndarray, " node"]:
-    """A random partition into 1/2, 1/4, ..., the last two alike (2048: 1024, 512, 512).
+    """A random partition into shares 1/2, 1/4, ...; the last two are equal (2048: 1024, 512, 512).
 
-    The draw is keyed by (seed, coordinates), so that the order of the points does not matter.
+    The draw is keyed by (seed, coordinates): the order of the points has no effect.
+
+    Args:
+        points: to divide.
+        levels: number of levels.
+        seed: of the draw.
     """
     draw = _keys(points.embedded, seed)
     rank = np.empty(len(points), dtype=np.int64)
@@ -69,18 +76,35 @@ def assign_levels(points: Points, levels: int, seed: int) -> Int64[np.ndarray, "
 def levels_for(
     points: Points, known: Points, known_levels: Int64[np.ndarray, " known"], seed: int
 ) -> Int64[np.ndarray, " node"]:
-    """Levels of `points`: those of the training points keep theirs, new points join level 0.
+    """Levels of points: training points keep their levels, new points have level 0.
 
-    Where no point is known, the coarse levels would be empty: then all are divided anew.
+    Without any training point the coarse levels would be empty; then all points are divided.
+
+    Args:
+        points: whose levels are needed.
+        known: the training points.
+        known_levels: of the training points.
+        seed: of a new division.
     """
-    lookup = {key: int(level) for key, level in zip(_places(known), known_levels, strict=True)}
-    if not any(key in lookup for key in _places(points)):  # another network of sensors altogether
+    lookup = {
+        key: int(level) for key, level in zip(_position_keys(known), known_levels, strict=True)
+    }
+    if not any(key in lookup for key in _position_keys(points)):  # another sensor network
         return assign_levels(points, int(known_levels.max()) + 1, seed)
-    return np.array([lookup.get(key, 0) for key in _places(points)], dtype=np.int64)
+    return np.array([lookup.get(key, 0) for key in _position_keys(points)], dtype=np.int64)
 
 
 def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphConfig) -> Radii:
-    """Radii as given, or such that the mean degree is as asked."""
+    """The radii of the settings, or those that give the mean degrees of the settings.
+
+    Args:
+        points: the training points.
+        level: of each point.
+        config: radii, or mean degrees.
+
+    Raises:
+        UsageError: there are too many levels, or the number of radii does not fit.
+    """
     sets = [
         points.take(np.flatnonzero(level == number))
         for number in range(config.levels)
@@ -88,7 +112,7 @@ def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphC
     ]
     if len(sets) < config.levels:
         raise UsageError(
-            f"{config.levels} levels asked for {len(points)} points leaves a level empty. "
+            f"{config.levels} levels of {len(points)} points leave a level empty. "
             "Use fewer levels (graph.levels=1) or more points."
         )
     within = config.within_radii or tuple(
@@ -114,7 +138,14 @@ def find_radii(points: Points, level: Int64[np.ndarray, " node"], config: GraphC
 def build_graph(
     points: Points, level: Int64[np.ndarray, " node"], radii: Radii, describe: Describe = "sharp"
 ) -> MultipoleGraph:
-    """Edges within each level, from fine to coarse and from coarse to fine."""
+    """Edges within each level, from fine to coarse and from coarse to fine levels.
+
+    Args:
+        points: the nodes.
+        level: of each node.
+        radii: of the edges.
+        describe: edge features.
+    """
     count = len(radii.within)
     members = [np.flatnonzero(level == number) for number in range(count)]
     sets = [_subset(points, index) for index in members]
@@ -123,7 +154,7 @@ def build_graph(
     restore[order] = np.arange(len(order))
 
     def connect(target: Points | None, source: Points | None, radius: float) -> Neighbours:
-        if target is None or source is None:  # a level nobody is in
+        if target is None or source is None:  # an empty level
             targets = 0 if target is None else len(target)
             return Neighbours((), torch.zeros(targets), 0 if source is None else len(source), 0)
         return within_radius(target, source, radius, describe)
@@ -142,14 +173,14 @@ def _subset(points: Points, index: Int64[np.ndarray, " member"]) -> Points | Non
     return points.take(index) if len(index) else None
 
 
-def _places(points: Points) -> list[bytes]:
-    """A key for each place, the same for longitudes 360 degrees apart and for -0.0 and 0.0."""
+def _position_keys(points: Points) -> list[bytes]:
+    """A key for each position, equal for longitudes 360 degrees apart and for -0.0 and 0.0."""
     rounded = np.round(points.embedded, 9) + 0.0
     return [row.tobytes() for row in rounded]
 
 
 def _keys(embedded: Float64[np.ndarray, "node m"], seed: int) -> UInt64[np.ndarray, " node"]:
-    """A hash of (seed, place) for each point: splitmix64 over the rounded coordinates' bits."""
+    """A hash of (seed, position) for each point: splitmix64 of the rounded coordinates."""
     bits = (np.round(embedded, 9) + 0.0).view(np.uint64)
     state = np.full(len(embedded), np.uint64(seed % 2**64), dtype=np.uint64)
     for column in bits.T:
@@ -162,7 +193,12 @@ def _keys(embedded: Float64[np.ndarray, "node m"], seed: int) -> UInt64[np.ndarr
 
 
 def resolve_graph(config: Config, nodes: Points) -> Config:
-    """The configuration with radii found for these points, and levels that they can fill."""
+    """The configuration with radii for these points and at most as many levels as they can fill.
+
+    Args:
+        config: with radii or mean degrees in section `graph`.
+        nodes: the training points.
+    """
     graph = config.graph
     fewer = max(1, min(graph.levels, int(np.log2(max(len(nodes), 1)))))
     graph = graph.model_copy(update={"levels": fewer})

@@ -1,6 +1,7 @@
-"""Who is near whom: epsilon-balls by a k-d tree, kept as degree-sorted padded blocks.
+"""Neighbours within a radius or nearest neighbours, by k-d trees.
 
-Padding points at one extra, always empty source row, so no operator needs to know of it.
+Neighbours within a radius are stored as padded blocks of targets with similar degree. Padding
+points to one additional source row of zeros, so that operators need no special case.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from torch import Tensor
 from stonet.data.geometry import Points
 
 BLOCK = 256  # targets in a block: small enough for the cache, large enough for the GEMM
-FEW = 48  # targets that a block has at least, even if their degrees differ
+FEW = 48  # smallest number of targets in a block, even if their degrees differ
 ALIKE = 1.1  # largest degree of a larger block, over its smallest
 SLACK = 1e-12  # relative; d(x, y) <= radius is inclusive, as in the paper
-Describe = Literal["nothing", "difference", "offset", "sharp"]  # what the kernels see of an edge
+Describe = Literal["nothing", "difference", "offset", "sharp"]  # features of an edge
 
 
 @dataclass(frozen=True)
@@ -33,24 +34,26 @@ class Block:
     features: Float[Tensor, "row degree feature"]  # of each edge; zero where padded
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+        """The block on a device, with features in this precision."""
         return Block(self.rows.to(device), self.index.to(device), self.features.to(device, dtype))
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """N(x) for every target x: which sources lie within the radius."""
+    """N(x) for every target x: the sources within the radius."""
 
     blocks: tuple[Block, ...]
     count: Float[Tensor, " target"]  # |N(x)|
     num_sources: int
-    isolated: int  # targets with an empty ball, given their nearest source instead
+    isolated: int  # targets without a source within the radius, linked to the nearest one
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Neighbours:
+        """The neighbours on a device, with features in this precision."""
         blocks = tuple(block.to(device, dtype) for block in self.blocks)
         return Neighbours(blocks, self.count.to(device, dtype), self.num_sources, self.isolated)
 
     def edges(self) -> tuple[Int[Tensor, " edge"], Int[Tensor, " edge"]]:
-        """(target, source) of every edge, by target: the plain list that tests and peers read."""
+        """(target, source) of every edge, sorted by target."""
         none = [torch.zeros(0, dtype=torch.int64, device=self.count.device)]
         targets = [b.rows[:, None].expand_as(b.index).flatten() for b in self.blocks]
         sources = [b.index.flatten() for b in self.blocks]
@@ -80,7 +83,12 @@ def nearest_nodes(
 
 
 def count_within(points: Points, radius: float) -> Int64[np.ndarray, " node"]:
-    """How many of the points lie within the radius of each, itself included."""
+    """Number of points within the radius of each point, itself included.
+
+    Args:
+        points: all points.
+        radius: inclusive.
+    """
     chord = points.geometry.chord(radius) * (1 + SLACK)
     tree = cKDTree(points.embedded)
     return np.asarray(tree.query_ball_point(points.embedded, chord, return_length=True))
@@ -89,7 +97,14 @@ def count_within(points: Points, radius: float) -> Int64[np.ndarray, " node"]:
 def within_radius(
     targets: Points, sources: Points, radius: float, describe: Describe = "sharp"
 ) -> Neighbours:
-    """All sources with d(x, x_j) <= radius for each target x; the nearest one if there is none."""
+    """All sources with d(x, x_j) <= radius for each target x; the nearest one if there is none.
+
+    Args:
+        targets: points whose neighbours are searched.
+        sources: points among which they are searched.
+        radius: on a sphere in radians.
+        describe: edge features.
+    """
     target, source, isolated = edges_within(targets, sources, radius)
     return neighbours_of(targets, sources, target, source, radius, describe, isolated)
 
@@ -97,11 +112,17 @@ def within_radius(
 def edges_within(
     targets: Points, sources: Points, radius: float
 ) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"], int]:
-    """(target, source) of every edge, and how many targets only had their nearest source."""
+    """(target, source) of every edge, and the number of targets linked to the nearest source.
+
+    Args:
+        targets: points whose neighbours are searched.
+        sources: points among which they are searched.
+        radius: inclusive.
+    """
     target, source = pairs_within(targets, sources, radius)
     empty = np.flatnonzero(np.bincount(target, minlength=len(targets)) == 0)
     if len(empty):
-        _, closest = cKDTree(sources.embedded).query(targets.embedded[empty])
+        closest = nearest_nodes(targets.take(empty), sources)[1][:, 0]
         target = np.concatenate([target, empty])
         source = np.concatenate([source, closest])
     return target, source, len(empty)
@@ -116,7 +137,17 @@ def neighbours_of(
     describe: Describe,
     isolated: int = 0,
 ) -> Neighbours:
-    """These edges, described and in blocks."""
+    """Edges with their features, in blocks.
+
+    Args:
+        targets: all targets.
+        sources: all sources.
+        target: of each edge.
+        source: of each edge.
+        radius: the unit of length of the features.
+        describe: edge features.
+        isolated: number of targets linked to the nearest source only.
+    """
     order = np.argsort(target, kind="stable")
     edges = target[order], source[order]
     degree = np.bincount(target, minlength=len(targets))
@@ -128,10 +159,16 @@ def neighbours_of(
 def pairs_within(
     targets: Points, sources: Points, radius: float
 ) -> tuple[Int64[np.ndarray, " edge"], Int64[np.ndarray, " edge"]]:
-    """(target, source) of all pairs within the radius, inclusive."""
+    """(target, source) of all pairs within the radius, inclusive.
+
+    Args:
+        targets: the first points of the pairs.
+        sources: the second points of the pairs.
+        radius: inclusive.
+    """
     geometry = targets.geometry
-    reach = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # a little wide; the exact test follows
-    near = cKDTree(sources.embedded).query_ball_point(targets.embedded, reach, return_sorted=True)
+    chord = geometry.chord(radius) * (1 + 1e-9) + 1e-15  # slightly larger; the exact test follows
+    near = cKDTree(sources.embedded).query_ball_point(targets.embedded, chord, return_sorted=True)
     lengths = np.fromiter((len(row) for row in near), np.int64, len(near))
     target = np.repeat(np.arange(len(targets)), lengths)
     source = np.concatenate([np.asarray(row, dtype=np.int64) for row in near]).astype(np.int64)
@@ -148,11 +185,19 @@ def edge_features(
     radius: float,
     describe: Describe,
 ) -> Float64[np.ndarray, "edge feature"]:
-    """What the kernels see of each edge.
+    """Features of each edge; lengths are divided by the radius.
 
     "difference" is the paper's x - x_j, in the unit of the coordinates; "offset" is the same over
-    the radius. "sharp" is the offset in x's local directions, the distance and its square, and
-    whether x_j is x itself; its lengths are in radii, whatever unit the data have.
+    the radius. "sharp" is the offset in local directions at x, the distance and its square, and
+    whether x_j is x itself.
+
+    Args:
+        targets: all targets.
+        sources: all sources.
+        target: of each edge.
+        source: of each edge.
+        radius: the unit of length.
+        describe: which features.
     """
     geometry = targets.geometry
     x, y = targets.embedded[target], sources.embedded[source]
@@ -166,19 +211,28 @@ def edge_features(
 
 
 def edge_width(describe: Describe, dimension: int) -> int:
-    """How many features an edge has."""
+    """Number of features of an edge.
+
+    Args:
+        describe: which features.
+        dimension: of the embedding.
+    """
     return {"nothing": 0, "difference": dimension, "offset": dimension, "sharp": 5}[describe]
 
 
 def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
-    """1 where two points are one (no more apart than rounding), else 0."""
+    """1 where two points coincide within rounding, else 0."""
     return (distance <= 1e-9).astype(np.float64)
 
 
 def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
-    """For every query the node that lies in the same place, or the number of nodes.
+    """The node at the position of each query, or the number of nodes if there is none.
 
-    The nodes themselves are each their own, even where two of them share a place.
+    If queries and nodes are equal, each is its own node, even where two of them coincide.
+
+    Args:
+        queries: points to look up.
+        nodes: points to find.
     """
     if queries == nodes:
         return np.arange(len(nodes))
@@ -187,22 +241,28 @@ def own_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, " query"]:
 
 
 def radius_for_degree(targets: Points, sources: Points, degree: float) -> float:
-    """The smallest radius that gives the targets `degree` sources on average."""
+    """The smallest radius that gives the targets `degree` sources on average.
+
+    Args:
+        targets: points with neighbours.
+        sources: the neighbours.
+        degree: mean number of sources.
+    """
     wanted = math.ceil(min(degree, len(sources)) * len(targets))
     chord = _chord_for_pairs(cKDTree(targets.embedded), cKDTree(sources.embedded), wanted)
     low, high = 0.0, _extent(targets, sources)
-    for _ in range(60):  # the chord as a radius; bisection to the last bit that matters
+    for _ in range(60):  # bisection: the radius of this chord
         middle = (low + high) / 2
         low, high = (low, middle) if targets.geometry.chord(middle) >= chord else (middle, high)
     return max(high, 1e-12)
 
 
 def _chord_for_pairs(targets: cKDTree, sources: cKDTree, wanted: int) -> float:
-    """The smallest straight distance that so many pairs keep."""
+    """The smallest straight distance within which `wanted` pairs lie."""
     each = min(sources.n, -(-wanted // targets.n))
     distance = np.asarray(sources.query(targets.data, k=[each])[0])
     low, high, middle = 0.0, float(distance.max()), float(np.median(distance))
-    for _ in range(60):  # close in until the pairs can be listed
+    for _ in range(60):  # bisection, until few enough pairs are left to list
         count = int(targets.count_neighbors(sources, middle))
         low, high = (low, middle) if count >= wanted else (middle, high)
         if wanted <= count <= 2 * wanted:
@@ -226,11 +286,11 @@ def _blocks(
     degree: Int64[np.ndarray, " target"],
     num_sources: int,
 ) -> tuple[Block, ...]:
-    """Targets sorted by degree, cut into blocks, each padded to its own largest degree."""
+    """Targets sorted by degree, in blocks that are padded to the largest degree of the block."""
     start = np.concatenate([[0], np.cumsum(degree)])
     by_degree = np.argsort(degree, kind="stable")
     blocks, first = [], int((degree == 0).sum())
-    few = FEW if len(degree) > BLOCK else BLOCK  # of few points, more blocks would cost more
+    few = FEW if len(degree) > BLOCK else BLOCK  # for few points, small blocks would be slower
     while first < len(degree):
         rows = by_degree[first : first + BLOCK]
         alike = np.searchsorted(degree[rows], ALIKE * degree[rows[0]], side="right")

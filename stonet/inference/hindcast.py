@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -25,8 +25,10 @@ from stonet.inference.forecast import (
     latest_batch,
     latest_frames,
 )
+from stonet.inference.inputs import check_inputs
 from stonet.inference.session import MAX_QUERIES, Session, select_queries, select_windows
 from stonet.io.zarr_writer import ZarrWriter
+from stonet.models.forecaster import Encoding
 from stonet.system import distributed
 from stonet.system.progress import report_progress
 from stonet.system.resources import trim_memory
@@ -89,6 +91,7 @@ def hindcast(
     """
     trained.check_compatible(field)
     check_step(trained, field)
+    check_inputs(trained, field)
     history = _History(trained, field, seen)
     queries = history.nodes if at is None else at
     check_geometry(history.nodes, queries)
@@ -146,7 +149,7 @@ class _History:
     def too_old(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
         """Whether some frames of the window are too old to be used."""
         time_spec, times = self.trained.time_spec, self.field.times
-        oldest = times[issues] - MAX_AGE * time_spec.past * time_spec.step
+        oldest = times[issues] - int(MAX_AGE * time_spec.past * time_spec.step)
         return times[issues + 1 - time_spec.past] <= oldest
 
     def unobserved(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
@@ -159,7 +162,7 @@ class _History:
         trained, time_spec, times = self.trained, self.trained.time_spec, self.field.times
         windows = Windows((self.field,), trained.scaler, times, issues, time_spec, nodes=self.seen)
         return make_batch(
-            windows.at,
+            windows.given,
             times,
             issues[:, None] + np.arange(1 - time_spec.past, 1),
             self.target_times(issues),
@@ -187,7 +190,7 @@ def _forecasts(
 
 def _encodings(
     session: Session, history: _History, issues: Issues, max_windows: int
-) -> Iterator[tuple[Int64[np.ndarray, " row"], Any, Batch]]:
+) -> Iterator[tuple[Int64[np.ndarray, " row"], Encoding, Batch]]:
     """(positions among `issues`, encoding, batch) of groups of at most `max_windows` windows.
 
     Windows without any observed value are left out.

@@ -65,30 +65,77 @@ class Accumulator:
             stop = min(start + length, len(rows))
             block = np.asarray(source.frames(start, stop), np.float32)
             block = self._without_missing(block, source, start)
-            for group in _groups_without_repeats(rows[start:stop]):
-                where = rows[start:stop][group]
-                if all_channels:
-                    self._store(where, slice(None), block[group], source)
-                    continue
+            where, block, weight = self._without_repeats(rows[start:stop], block, source)
+            if all_channels:
+                self._store(where, slice(None), block, weight, source)
+            else:
                 for number, column in enumerate(columns):
-                    part = block[group][..., number : number + 1]
-                    self._store(where, slice(column, column + 1), part, source)
+                    part = slice(number, number + 1)
+                    share = weight[..., part]
+                    self._store(where, slice(column, column + 1), block[..., part], share, source)
             self.done += stop - start
             report_progress(self.done, self.total)
 
-    def _store(self, rows: Rows, channels: slice, block: np.ndarray, source: LazySource) -> None:
+    def _store(
+        self, rows: Rows, channels: slice, block: np.ndarray, weight: np.ndarray, source: LazySource
+    ) -> None:
+        """Store values at distinct rows; each is the mean of `weight` given values."""
         new, old = ~np.isnan(block), self.mask[rows, :, channels]
         repeated = new & old
         value = np.where(new, block, 0)
         if repeated.any():
             before = self.values[rows, :, channels]
-            value = self._resolve(rows, channels, before, value, repeated, source)
+            self.repeated += int(repeated.sum())
+            if self.count is not None:
+                total = self.count[rows, :, channels] + np.maximum(weight, 1)
+                mean = before + (value - before) * (weight / total)
+                value = np.where(repeated, mean, value)
+            elif self.config.duplicates == "first":
+                value = np.where(repeated, before, value)
+            else:
+                self._check_equal(rows, channels, before, value, repeated, source)
         self.values[rows, :, channels] = np.where(new, value, self.values[rows, :, channels])
         self.mask[rows, :, channels] = new | old
         if self.count is not None:
-            self.count[rows, :, channels] += new
+            self.count[rows, :, channels] += weight
 
-    def _resolve(
+    def _without_repeats(
+        self, rows: Rows, block: np.ndarray, source: LazySource
+    ) -> tuple[Int64[np.ndarray, " distinct"], np.ndarray, np.ndarray]:
+        """Each row once, with the value that its repeats leave, and how many values were given."""
+        given = ~np.isnan(block)
+        if (np.diff(rows) > 0).all():
+            return rows, block, given
+        order = np.argsort(rows, kind="stable")
+        rows, block, given = rows[order], block[order], given[order]
+        starts = np.flatnonzero(np.r_[True, np.diff(rows) > 0])
+        weight = np.add.reduceat(given, starts, axis=0, dtype=np.uint32)
+        self.repeated += int((weight[weight > 1] - 1).sum())
+        position = np.arange(len(rows))[:, None, None]
+        first = np.minimum.reduceat(np.where(given, position, len(rows) - 1), starts, axis=0)
+        if self.count is not None:
+            total = np.add.reduceat(np.where(given, block, 0), starts, axis=0, dtype=np.float64)
+            with np.errstate(invalid="ignore"):
+                return rows[starts], (total / weight).astype(np.float32), weight
+        last = np.maximum.reduceat(np.where(given, position, 0), starts, axis=0)
+        chosen = first if self.config.duplicates == "first" else last
+        kept = np.take_along_axis(block, chosen, axis=0)
+        if self.config.duplicates == "refuse":
+            before = np.take_along_axis(block, first, axis=0)
+            for extreme in (np.fmin.reduceat, np.fmax.reduceat):
+                columns = slice(0, block.shape[2])
+                self._check_equal(
+                    rows[starts],
+                    columns,
+                    before,
+                    extreme(block, starts, axis=0),
+                    weight > 1,
+                    source,
+                    tuple(source.channels),
+                )
+        return rows[starts], np.where(weight > 0, kept, np.float32("nan")), weight
+
+    def _check_equal(
         self,
         rows: Rows,
         channels: slice,
@@ -96,29 +143,24 @@ class Accumulator:
         value: np.ndarray,
         repeated: np.ndarray,
         source: LazySource,
-    ) -> np.ndarray:
-        """The values to store where a cell is given again: mean, first, last or an error."""
-        self.repeated += int(repeated.sum())
-        if self.count is not None:
-            count = self.count[rows, :, channels].astype(np.float64)
-            return np.where(repeated, before + (value - before) / (count + 1), value)
+        names: tuple[str, ...] = (),
+    ) -> None:
+        """Refuse repeats that differ, unless the last ones are wanted."""
         differ = repeated & (before != value)
-        if self.config.duplicates == "first":
-            return np.where(repeated, before, value)
         if self.config.duplicates == "refuse" and differ.any():
-            raise self._conflict(rows, channels, before, value, differ, source)
-        return value
+            raise self._conflict(
+                rows, names or self.channels[channels], before, value, differ, source
+            )
 
     def _conflict(
         self,
         rows: Rows,
-        channels: slice,
+        names: tuple[str, ...],
         before: np.ndarray,
         value: np.ndarray,
         differ: np.ndarray,
         source: LazySource,
     ) -> DataError:
-        names = self.channels[channels]
         examples = [
             f"'{names[c]}' at '{self.points.names[n]}', "
             f"{time_label(int(self.times[rows[t]]), self.calendar)}: {before[t, n, c]:g} and "
@@ -187,15 +229,3 @@ def bin_times(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np
     if step < UNITS["ms"]:
         raise UsageError(f"read.every = '{config.every}' is too short; write e.g. '1h'.")
     return (times + step // 2) // step * step
-
-
-def _groups_without_repeats(rows: Rows) -> list[np.ndarray]:
-    """Indices in groups that hold no row twice; nearly always a single group."""
-    if (np.diff(rows) > 0).all():
-        return [np.arange(len(rows))]
-    order = np.argsort(rows, kind="stable")
-    is_first = np.r_[True, np.diff(rows[order]) > 0]
-    first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
-    occurrence = np.empty(len(rows), dtype=np.int64)  # of each row, from 0
-    occurrence[order] = np.arange(len(rows)) - first
-    return [np.flatnonzero(occurrence == number) for number in range(int(occurrence.max()) + 1)]

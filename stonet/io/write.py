@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +22,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from stonet.data.cf import NANOSECONDS, SUPPORT, to_netcdf, to_xarray
+from stonet.data.cf import NANOSECONDS, SUPPORT, outline, to_xarray
 from stonet.data.field import Field
-from stonet.errors import UsageError
-from stonet.system.atomic import replacing
+from stonet.data.grid import Grid
+from stonet.errors import ResourceError, UsageError
+from stonet.system.atomic import disk_errors_explained, replacing
+from stonet.system.error_keeping_file import ErrorKeepingFile
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
+WriteBlock = Callable[[tuple[int, ...], np.ndarray], None]  # (start, values); last axis: variable
+CHUNK = 2**17
+BLOCK = 2**22
 BLOCK_ROWS = 2**19  # rows of a table that are written at a time
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # texts that a spreadsheet would execute
 BRACKETS = set("()[]")
@@ -45,11 +53,17 @@ def write(field: Field, path: str | Path) -> None:
         >>> write(field, "forecast.nc")  # doctest: +SKIP
     """
     check_writable(path)
-    WRITERS[_suffix(Path(path))](field, Path(path))
+    with disk_errors_explained(Path(path)):
+        WRITERS[_suffix(Path(path))](field, Path(path))
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a path that `write` cannot write, before any long work."""
+    """Refuse a path that `write` cannot write, before any long work.
+
+    Raises:
+        UsageError: the name or the format does not fit, or it would replace something else.
+        ResourceError: the folder is not writable.
+    """
     path = Path(path)
     suffix = _suffix(path)
     if suffix not in WRITERS:
@@ -59,7 +73,7 @@ def check_writable(path: str | Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"No folder '{path.parent}' to write '{path.name}' into. Make it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"The folder '{path.parent}' is not writable. Choose another one.")
+        raise ResourceError(f"The folder '{path.parent}' is not writable. Choose another one.")
     if path.exists() and not _is_replaceable(path, suffix):
         raise UsageError(
             f"'{path}' exists and is not a {suffix} that could be replaced. Choose another name."
@@ -111,26 +125,110 @@ def table(
     return frame
 
 
+def to_netcdf(field: Field, path: Path, chunk: int = CHUNK, block: int = BLOCK) -> None:
+    """Write a compressed NetCDF file; an older file is replaced once the new one is complete.
+
+    Args:
+        field: observations or a forecast.
+        path: the file.
+        chunk: numbers of a variable that are compressed together.
+        block: numbers of the field that are in memory at once, in complete chunks.
+    """
+    grid = Grid.of(field.points)
+    dataset, variables = outline(field)
+    dims: tuple[str, ...] = ("time", "station")
+    if grid is not None:
+        dataset, dims = grid.with_dims(dataset), ("time", *grid.dims)
+    width = math.prod(dataset.sizes[dim] for dim in dims[1:])
+    rows = max(1, chunk // width)
+    several = rows * max(1, block // (rows * width * len(variables)))
+    first = (0,) * (len(dims) - 1)
+    with netcdf_by_blocks(path, dataset, variables, dims, (rows, chunk)) as write_block:
+        for start in range(0, len(field.times), several):
+            values = field.values[start : start + several]
+            write_block((start, *first), values if grid is None else grid.scatter_fields(values))
+
+
+@contextmanager
+def netcdf_by_blocks(
+    path: Path,
+    dataset: xr.Dataset,
+    variables: dict[str, dict[str, Any]],
+    dims: tuple[str, ...] = ("time", "station"),
+    chunks: tuple[int, ...] = (1, CHUNK),
+) -> Iterator[WriteBlock]:
+    """Write a compressed NetCDF file block by block; it appears at `path` when it is complete.
+
+    Args:
+        path: the file to write.
+        dataset: everything but the variables, see `stonet.data.cf.outline`.
+        variables: their names and attributes.
+        dims: of every variable.
+        chunks: along the first and the last dim, or along all dims; blocks of complete chunks are
+            written fastest.
+    """
+    import h5netcdf
+    import h5py  # type: ignore[import-untyped]
+
+    shape = tuple(dataset.sizes[dim] for dim in dims)
+    if len(chunks) < len(dims):
+        chunks = (chunks[0], *shape[1:-1], chunks[-1])
+    others = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
+    with replacing(path) as stage:
+        stage.write_bytes(bytes(dataset.to_netcdf(engine="h5netcdf")))
+        with (
+            ErrorKeepingFile(stage) as disk,
+            h5py.File(disk, "r+") as store,
+            h5netcdf.File(store, "a") as file,
+        ):
+            file.attrs.pop("coordinates", None)  # xarray's, written before there are variables
+            for name, attrs in variables.items():
+                variable = file.create_variable(
+                    name,
+                    dims,
+                    np.dtype("float32"),
+                    fillvalue=np.float32("nan"),
+                    chunks=tuple(map(min, chunks, shape)),
+                    compression="gzip",
+                    compression_opts=4,
+                    shuffle=True,
+                )
+                variable.attrs.update(attrs | {"coordinates": others})
+
+            def write_block(start: tuple[int, ...], values: np.ndarray) -> None:
+                block = tuple(
+                    slice(a, a + n) for a, n in zip(start, values.shape[:-1], strict=True)
+                )
+                for number, name in enumerate(variables):
+                    file.variables[name][block] = values[..., number]
+                disk.check()
+
+            yield write_block
+            file.close()
+            store.close()
+            disk.check()
+
+
 def _write_zarr(field: Field, path: Path) -> None:
     with replacing(path) as stage:  # version 3 has no settled form for strings yet
         to_xarray(field).to_zarr(stage, zarr_format=2, consolidated=True)
 
 
-def _write_csv(field: Field, path: Path) -> None:
+def _write_csv(field: Field, path: Path, block_rows: int = BLOCK_ROWS) -> None:
     with replacing(path) as stage, stage.open("wb") as raw:
         zipped = gzip.GzipFile("", "wb", mtime=0, fileobj=raw) if path.suffix == ".gz" else raw
         with io.TextIOWrapper(zipped, encoding="utf-8", newline="") as text:
-            for number, block in enumerate(_blocks(field, text=True)):
+            for number, block in enumerate(_blocks(field, block_rows, text=True)):
                 block.to_csv(text, index=False, header=number == 0, lineterminator="\n")
 
 
-def _write_parquet(field: Field, path: Path) -> None:
+def _write_parquet(field: Field, path: Path, block_rows: int = BLOCK_ROWS) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with replacing(path) as stage:
         writer = None
-        for block in _blocks(field, text=False):
+        for block in _blocks(field, block_rows, text=False):
             schema = None if writer is None else writer.schema
             rows = pa.Table.from_pandas(block, schema=schema, preserve_index=False)
             writer = writer or pq.ParquetWriter(stage, rows.schema)
@@ -139,7 +237,7 @@ def _write_parquet(field: Field, path: Path) -> None:
         writer.close()
 
 
-WRITERS: dict[str, Callable[[Field, Path], None]] = {
+WRITERS: dict[str, Callable[..., None]] = {  # (field, path, limits of memory)
     ".nc": to_netcdf,
     ".zarr": _write_zarr,
     ".csv": _write_csv,
@@ -159,8 +257,8 @@ def _is_replaceable(path: Path, suffix: str) -> bool:
     return path.is_dir() and any((path / name).exists() for name in ZARR_FILES)
 
 
-def _blocks(field: Field, text: bool) -> Iterator[pd.DataFrame]:
-    length = max(1, BLOCK_ROWS // len(field.points))
+def _blocks(field: Field, block_rows: int, text: bool) -> Iterator[pd.DataFrame]:
+    length = max(1, block_rows // len(field.points))
     for start in range(0, len(field.times), length):
         yield table(field, start, start + length, text)
 

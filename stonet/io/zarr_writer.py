@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32
 
-from stonet.data.cf import Write, netcdf_in_pieces
 from stonet.errors import ResourceError, UsageError
-from stonet.io.write import check_writable
+from stonet.io.write import WriteBlock, check_writable, netcdf_by_blocks
 from stonet.system import distributed
-from stonet.system.atomic import acquire_lock, replace
+from stonet.system.atomic import acquire_lock, disk_errors_explained, replace, sync, write_atomic
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -57,50 +56,59 @@ def check_unfinished(path: Path) -> None:
 
 @contextmanager
 def open_writer(
-    path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
-) -> Iterator[Write]:
+    path: Path,
+    chunks: tuple[int, ...],
+    outline: xr.Dataset,
+    variables: dict[str, dict[str, Any]],
+    dims: tuple[str, ...] = ("time", "station"),
+) -> Iterator[WriteBlock]:
     """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
     Args:
         path: ends in .zarr or, for one process, in .nc.
-        chunks: along time and station.
-        outline: everything but the variables; dims (time, station).
+        chunks: along the first and the last dim, or along all dims.
+        outline: everything but the variables.
         variables: their names and attributes.
+        dims: of every variable.
 
     Yields:
         write(start, values): stores values of all variables (the last axis) from an index on.
     """
     if path.suffix.lower() == ".nc" and distributed.size() == 1:
         check_writable(path)
-        with netcdf_in_pieces(path, outline, variables, chunks=chunks) as write:
+        with (
+            disk_errors_explained(path),
+            netcdf_by_blocks(path, outline, variables, dims, chunks) as write,
+        ):
             yield write
         return
     writer = ZarrWriter(path, chunks)
-    writer.begin(outline, variables)
     try:
-        yield writer.write
+        with disk_errors_explained(path):
+            writer.begin(outline, variables, dims)
+            yield writer.write
+            writer.finish()
     except BaseException:
         writer.abandon()
         raise
-    try:
-        writer.finish()
     finally:
         writer.release()
 
 
 class ZarrWriter:
-    """A store of variables of the same dims, the last of them stations.
+    """A store of variables of the same dims.
 
     Args:
         path: of the finished store; ends in .zarr.
-        chunks: along the first and the last dim; a piece is one chunk or several.
+        chunks: along the first and the last dim, or along all dims; a piece is one or several.
     """
 
-    def __init__(self, path: Path, chunks: tuple[int, int]) -> None:
+    def __init__(self, path: Path, chunks: tuple[int, ...]) -> None:
         check_store(path)
         self.path, self.chunks = path, chunks
         self.part, self._lock = _part(path), -1
         self._names: list[str] = []
+        self._created = False  # the unfinished store, by this process
 
     def begin(
         self,
@@ -121,7 +129,11 @@ class ZarrWriter:
         """
         self._names = list(variables)
         if distributed.rank() == 0 and not self._resumes(fingerprint, resume):
-            self._create(outline, variables, dims, fingerprint)
+            try:
+                self._create(outline, variables, dims, fingerprint)
+            except BaseException:
+                self.abandon()
+                raise
         distributed.barrier()
 
     def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:
@@ -133,7 +145,9 @@ class ZarrWriter:
         for number, name in enumerate(self._names):
             array: Any = group[name]
             array[region] = values[..., number]
+            sync(*self._chunk_files(name, region))  # before the mark, which survives with them
         self._marker(where).touch()
+        sync(self._marker(where), self.part / MARKERS)
 
     def has(self, where: tuple[int, ...]) -> bool:
         """Whether the piece from this index on has been written."""
@@ -149,8 +163,8 @@ class ZarrWriter:
         distributed.barrier()
 
     def abandon(self) -> None:
-        """Delete the unfinished store."""
-        if distributed.rank() == 0:
+        """Delete the unfinished store, unless it is another process that writes it."""
+        if distributed.rank() == 0 and self._created:
             shutil.rmtree(self.part, ignore_errors=True)
             self.release()
 
@@ -158,6 +172,15 @@ class ZarrWriter:
         """Let other processes write, whether the store is complete or not."""
         _release(self._lock)
         self._lock = -1
+
+    def _chunk_files(self, name: str, region: tuple[slice, ...]) -> list[Path]:
+        """The files of a variable's chunks in a region, and their folder."""
+        folder = self.part / STORE / name
+        ends = zip((region[0], region[-1]), self.chunks, strict=True)
+        rows, columns = (range(part.start // n, -(-part.stop // n)) for part, n in ends)
+        middle = ["0"] * (len(region) - 2)
+        paths = (folder / ".".join([str(i), *middle, str(j)]) for i in rows for j in columns)
+        return [*(path for path in paths if path.exists()), folder]  # empty chunks have no file
 
     def _marker(self, where: tuple[int, ...]) -> Path:
         return self.part / MARKERS / "-".join(map(str, where))
@@ -193,23 +216,29 @@ class ZarrWriter:
     ) -> None:
         import zarr
 
-        (self.part / MARKERS).mkdir(parents=True)
+        self.part.mkdir()
+        self._created = True
+        (self.part / MARKERS).mkdir()
         self._lock = _locked(self.path)
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
         coordinates = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
         shape = tuple(outline.sizes[dim] for dim in dims)
+        chunks = self.chunks
+        if len(chunks) < len(dims):
+            chunks = (chunks[0], *shape[1:-1], chunks[-1])
         group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
         for name, attrs in variables.items():
             group.create_array(
                 name,
                 shape=shape,
-                chunks=(min(self.chunks[0], shape[0]), *shape[1:-1], self.chunks[1]),
+                chunks=(min(chunks[0], shape[0]), *chunks[1:]),
                 dtype="float32",
                 fill_value=float("nan"),
                 attributes=attrs | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": coordinates},
             )
         zarr.consolidate_metadata(self.part / STORE)
-        (self.part / FINGERPRINT).write_text(fingerprint)
+        sync(*(path for path in (self.part / STORE).rglob("*")), self.part / STORE)
+        write_atomic(self.part / FINGERPRINT, fingerprint.encode())
 
 
 def _part(path: Path) -> Path:

@@ -120,6 +120,8 @@ class STONetwork(Forecaster):
     """
 
     tiled = True
+    batch = 16
+    decay = 1e-4
     muon = True
     adam_only = ("decoder.trunk", "decoder.bias", "parametric")
     hidden_sensors = 0.1

@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.config import Config, GraphConfig, ReadConfig
+from stonet.data.display import short_time
+from stonet.data.durations import duration_label
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
@@ -28,13 +30,11 @@ from stonet.quality.checks import (
     CheckInput,
     Finding,
     Level,
-    duration_label,
     flat_line_check,
     missing_value_check,
     outlier_check,
     plural,
     time_axis_check,
-    time_label,
 )
 from stonet.quality.consistency import buddy_check, distance_label, position_check, unit_check
 
@@ -219,8 +219,8 @@ def _facts(data: CheckInput, degree: Int64[np.ndarray, " node"], radius: float) 
         "points": len(field.points),
         "geometry": field.points.kind,
         "extent": {a: [float(low[i]), float(high[i])] for i, a in enumerate(axes)},
-        "start": time_label(int(field.times[0]), field.calendar),
-        "stop": time_label(int(field.times[-1]), field.calendar),
+        "start": short_time(int(field.times[0]), field.calendar),
+        "stop": short_time(int(field.times[-1]), field.calendar),
         "step_seconds": field.step / 1e9,
         "calendar": field.calendar,
         "channels": channels,

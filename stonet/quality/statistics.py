@@ -42,9 +42,14 @@ class Sample:
     point_spread: Float64[np.ndarray, "node channel"]
 
     @staticmethod
-    def of(source: Field) -> Sample:
-        """Statistics of random frames; every n-th frame might always be the same hour."""
-        max_frames = max(16, MAX_SAMPLE_CELLS // source.values[0].size)
+    def of(source: Field, max_cells: int = MAX_SAMPLE_CELLS) -> Sample:
+        """Statistics of random frames; every n-th frame might always be the same hour.
+
+        Args:
+            source: the field.
+            max_cells: values in the sample, but at least 16 frames.
+        """
+        max_frames = max(16, max_cells // source.values[0].size)
         frames = np.arange(len(source.times))
         if len(frames) > max_frames:
             frames = np.sort(np.random.default_rng(0).choice(frames, max_frames, replace=False))
@@ -110,18 +115,19 @@ class Statistics:
     )  # (channel, value)
 
 
-def compute_statistics(source: Field, sample: Sample) -> Statistics:
+def compute_statistics(source: Field, sample: Sample, block: int = CELLS_PER_BLOCK) -> Statistics:
     """Statistics of all frames, in one pass.
 
     Args:
         source: the field.
         sample: its robust statistics, which define outliers.
+        block: values that are read at a time.
     """
     statistics, bins = _empty(source)
     below, above = sample.margins(SUSPECT_SIGMAS)
     low, high = (m.astype(np.float32) for m in (sample.median - below, sample.median + above))
     previous = _PreviousFrame.empty(source.values[0].size)
-    for start, values, mask in _blocks(source):
+    for start, values, mask in _blocks(source, block):
         _update_extremes(statistics, start, values, mask)
         _update_runs(statistics, start, values, mask, previous)
         part = slice(start, start + len(values))
@@ -138,7 +144,12 @@ def compute_statistics(source: Field, sample: Sample) -> Statistics:
 
 
 def quantile(values: np.ndarray, share: float) -> Float64[np.ndarray, "..."]:
-    """A quantile along the first axis of all that is not NaN; NaN where nothing is."""
+    """A quantile along the first axis of all that is not NaN; NaN where nothing is.
+
+    Args:
+        values: NaN where missing.
+        share: 0 to 1.
+    """
     ordered = np.sort(values, axis=0)  # NaN last
     count = (~np.isnan(values)).sum(0)
     position = np.rint(share * np.maximum(count - 1, 0)).astype(np.int64)
@@ -175,12 +186,12 @@ def _empty(source: Field) -> tuple[Statistics, Int64[np.ndarray, " time"]]:
 
 
 def _blocks(
-    source: Field,
+    source: Field, block: int
 ) -> Iterator[
     tuple[int, Float32[np.ndarray, "part node channel"], Bool[np.ndarray, "part node channel"]]
 ]:
     """(first frame, values, observed) of one block of frames after another."""
-    length = max(1, CELLS_PER_BLOCK // source.values[0].size)
+    length = max(1, block // source.values[0].size)
     for start in range(0, len(source.times), length):
         part = slice(start, start + length)
         yield start, np.asarray(source.values[part]), np.asarray(source.observed[part])

@@ -47,22 +47,44 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file so that the new content survives a power failure.
 
+    Args:
+        path: the file.
+        data: its new content.
+
     Raises:
         ResourceError: the disk is full or not writable; the old content is still there.
     """
-    try:
+    with disk_errors_explained(path):
         with replacing(path) as stage:
             stage.write_bytes(data)
             sync(stage)
         sync(path.parent)
+
+
+@contextmanager
+def disk_errors_explained(path: Path) -> Iterator[None]:
+    """Turn an error of the system while `path` is written into one that names it.
+
+    Raises:
+        ResourceError: the disk is full or not writable.
+    """
+    try:
+        yield
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
         raise ResourceError(
-            f"Cannot write '{path}' ({error}). Check the free space and the permissions there."
+            f"Cannot write '{path}' ({reason}). Check the free space and the permissions there."
         ) from error
 
 
 def replace(new: Path, path: Path, backup: Path) -> None:
-    """Rename `new` to `path`; a folder at `path` is moved to `backup`, and back on failure."""
+    """Rename `new` to `path`; a folder at `path` is moved to `backup`, and back on failure.
+
+    Args:
+        new: the complete file or folder.
+        path: its name from now on.
+        backup: where a folder at `path` goes.
+    """
     try:
         if path.is_dir():  # os.replace refuses to replace a folder that is not empty
             os.replace(path, backup)

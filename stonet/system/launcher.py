@@ -126,8 +126,8 @@ def _forwarding_signals(processes: list[subprocess.Popen[bytes]]) -> Iterator[No
             signal.signal(number, handler)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Until all have ended, or one has failed, or the first ended `GRACE` seconds ago.
+def _wait(processes: list[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
+    """Until all have ended, or one has failed, or the first ended `grace` seconds ago.
 
     Only the first process saves the result, so it may take any time.
     """
@@ -137,7 +137,7 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
             return
         if codes[0] == 0:
             ended = ended or time.monotonic()
-            if time.monotonic() - ended > GRACE:
+            if time.monotonic() - ended > grace:
                 return
         time.sleep(POLL_INTERVAL)
 

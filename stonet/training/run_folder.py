@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -22,9 +23,11 @@ import safetensors.torch
 import torch
 
 from stonet.errors import ModelFileError, ResourceError, UsageError
+from stonet.system.resources import free_memory, size_label
 
 MAX_TENSORS = 4096
 MAX_DOCUMENT, MAX_HEADER = 16 << 20, 33 << 20  # bytes; JSON escapes at most double the document
+MAX_TEXT = 1 << 27  # bytes of a JSON file, such as the positions of a million points
 
 # A blob begins with the header's length in 8 bytes, then this text, then 64 characters of sha256.
 OPENING = '{"__metadata__":{"stonet":"'
@@ -206,6 +209,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # also a file elsewhere
+                raise _invalid(self.path / LOCK, "expected a plain file with one name")
             with _os_errors_explained(self.path):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
@@ -247,7 +253,8 @@ class RunFolder:
         self._refuse_links((self.path / name).parent)
         if name == MANIFEST:
             return
-        if listed.get(name) != sha256((self.path / COMMIT / name).read_bytes()).hexdigest():
+        data = _read_plain(self.path / COMMIT / name)
+        if data is None or listed.get(name) != sha256(data).hexdigest():
             raise _invalid(self.path / COMMIT / name, "the manifest does not list this file")
 
     def _refuse_links(self, path: Path) -> None:
@@ -269,13 +276,10 @@ class RunFolder:
     def _bytes(self, name: str) -> bytes | None:
         """A file as last committed: one in the commit folder is newer; None: there is none."""
         for file in (self.path / COMMIT / name, self.path / name):
-            with (
-                _os_errors_explained(file),
-                suppress(FileNotFoundError),
-            ):  # a writer may just have moved it
+            with _os_errors_explained(file):
                 self._refuse_links(file)
-                if file.is_file():
-                    return file.read_bytes()
+                if (data := _read_plain(file)) is not None:
+                    return data
         return None
 
     def _manifest(self) -> dict[str, str]:
@@ -290,6 +294,25 @@ class RunFolder:
         raise _invalid(
             self.path / MANIFEST, "expected format 1 (if later, upgrade) and plain names"
         )
+
+
+def _read_plain(path: Path) -> bytes | None:
+    """The bytes of a plain file; None for anything else, such as a pipe, which would block.
+
+    Raises:
+        ModelFileError: if the file is too large to be part of a run.
+        ResourceError: if the memory does not suffice.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):  # a writer may just have moved it
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if path.suffix == ".json" and status.st_size > MAX_TEXT:
+            raise _invalid(path, f"{size_label(status.st_size)} are too much for such a file")
+        if status.st_size > free_memory():
+            raise ResourceError(f"{path} has {size_label(status.st_size)}, more than free memory.")
+        return path.read_bytes()
+    return None
 
 
 def _sync(*paths: Path) -> None:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from stonet._version import __version__
-from stonet.config import Config, Section, make_config
+from stonet.config import Config, Section
 from stonet.data import display
 from stonet.data.durations import duration_label
 from stonet.data.field import Field
 from stonet.data.geometry import Points
+from stonet.data.physical_limits import same_unit
 from stonet.data.scaling import Scaler
 from stonet.data.time_spec import TimeSpec
-from stonet.errors import DataError, ModelFileError
+from stonet.errors import DataError, ModelFileError, ResourceError
 from stonet.models.forecaster import Forecaster
 from stonet.models.registry import build_model
+from stonet.training import documents
+from stonet.training.allocation import allocation_limited
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 
@@ -123,31 +125,47 @@ class TrainedModel:
         folder = RunFolder(path)
         document = _read(folder, "config.json")
         _check_format(document.get("format"), path)
-        points, scaler = _read(folder, "points.json"), _read(folder, "scaler.json")
+        points, scaling = _read(folder, "points.json"), _read(folder, "scaler.json")
         try:
-            config, time_spec = make_config(document["config"]), TimeSpec(**document["time_spec"])
-            nodes = Points(np.array(points["coordinates"]), points["kind"], tuple(points["names"]))
-            model = build_model(config, time_spec, len(document["channels"]), nodes)
+            channels, units = documents.channels_of(document)
+            config, nodes = documents.config_of(document["config"]), documents.points_of(points)
+            time_spec = documents.time_spec_of(document["time_spec"])
+            scaler = documents.scaler_of(scaling, len(channels))
             weights, _ = unpack(folder.read("model.safetensors"), f"{path}/model.safetensors")
+            with allocation_limited(weights):
+                model = build_model(config, time_spec, len(channels), nodes)
             model.load_state_dict(weights)
+            dataset = str(document["dataset"])
             return TrainedModel(
-                model.eval(),
-                config,
-                time_spec,
-                Scaler(**{key: tuple(value) for key, value in scaler.items()}),
-                nodes,
-                tuple(document["channels"]),
-                tuple(document["units"]),
-                document["dataset"],
+                model.eval(), config, time_spec, scaler, nodes, channels, units, dataset
             )
-        except ModelFileError:
+        except (ModelFileError, ResourceError):
             raise
-        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        except (
+            LookupError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+            ValueError,
+            ArithmeticError,
+            AssertionError,
+        ) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ModelFileError(
                 f"{path}: its files do not fit together ({reason}). Use an intact copy or fit "
                 "again."
             ) from error
+
+    def with_bounds(self, bounds: Mapping[str, str]) -> TrainedModel:
+        """The same model with a declared range of forecasts.
+
+        Args:
+            bounds: "LOW:HIGH" by channel; an empty end stays as before.
+
+        Raises:
+            UsageError: there is no such channel, or nothing is left of a range.
+        """
+        return replace(self, scaler=self.scaler.declare(self.channels, bounds))
 
     def check_compatible(self, field: Field) -> None:
         """Refuse data that this model cannot forecast, naming the difference.
@@ -160,7 +178,7 @@ class TrainedModel:
                 f"The data hold {field.channels}; this model forecasts {self.channels}. "
                 "Select or rename the variables so that they agree, in this order."
             )
-        if field.units != self.units:
+        if not all(map(same_unit, field.units, self.units)):
             raise DataError(
                 f"The data are in {field.units}; this model was trained in {self.units}. "
                 "Convert them."
@@ -181,13 +199,17 @@ class TrainedModel:
         """A model card: what the model forecasts, and how to use it."""
         size = sum(p.numel() for p in self.model.parameters())
         best = metrics.get("best_validation")
+        described = self.scaler.describe(self.channels, self.units)
+        rules = self.scaler.rules or ("",) * len(described)
+        ranges = [f"{text} ({rule})" for text, rule in zip(described, rules, strict=True)]
         lines = [
             f"# {self.config.model} trained on {self.dataset}",
             "",
-            f"- forecasts {', '.join(self.channels)} ({', '.join(self.units)}), "
+            f"- forecasts {display.channels_with_units(self.channels, self.units)}, "
             f"{self.time_spec.past} steps in, {self.time_spec.horizon} out, "
             f"step {self.time_spec.step / 1e9:g} s",
             f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
+            f"- forecasts stay within {'; '.join(ranges)}",
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
             *_race_lines(metrics.get("race")),
@@ -251,7 +273,11 @@ def reading_for(trained: TrainedModel, data: object = None) -> Config:
     if isinstance(data, (str, Path)) and str(data) == trained.dataset:
         return trained.config
     changed = {"start": None, "stop": None, "variables": trained.channels}
-    read = trained.config.read.model_copy(update=changed)
+    known = {"stations": trained.config.read.stations}
+    if known["stations"] is not None and not Path(known["stations"]).exists():
+        known["stations"] = None  # the run knows the places
+    read = trained.config.read.model_copy(update=changed | known)
+    read._known_places = trained.nodes
     return trained.config.model_copy(update={"read": read})
 
 
@@ -269,9 +295,4 @@ def _json(content: Any) -> bytes:
 
 def _read(folder: RunFolder, name: str) -> dict[str, Any]:
     """A JSON object of the run folder."""
-    try:
-        return dict(json.loads(folder.read(name)))
-    except (json.JSONDecodeError, TypeError) as error:
-        raise ModelFileError(
-            f"{folder.path}/{name} is not a JSON object ({error}). Fit again."
-        ) from error
+    return documents.parse_document(folder.read(name), f"{folder.path}/{name}")

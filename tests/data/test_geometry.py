@@ -1,4 +1,4 @@
-"""Places and distances, against high precision and against what everyone knows of the globe."""
+"""Points and distances against high-precision arithmetic and known distances on the globe."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_distance_equals_high_precision(lat, lon, other_lat, other_lon):
 
 @pytest.mark.parametrize("lat", [0.0, 45.0, -60.0, 89.0])
 @pytest.mark.parametrize("direction", [(1.0, 0.0), (0.0, 1.0)])
-def test_one_metre_is_told_to_a_nanometre(lat, direction):
+def test_a_distance_of_one_metre_is_accurate_to_a_nanometre(lat, direction):
     degree = np.degrees(1e-3 / EARTH_RADIUS_KM)  # one metre
     other = (lat + degree * direction[0], 7.0 + degree * direction[1])
     first, second = on_sphere((lat, 7.0), other)
@@ -76,7 +76,7 @@ def test_distance_is_a_metric(kind):
     assert (geometry.distance(x, z) <= longer * (1 + 1e-14)).all()
 
 
-def test_quarter_turns_are_known():
+def test_quarter_turns_have_length_pi_over_two():
     pole, greenwich, east, south = on_sphere((90, 0), (0, 0), (0, 90), (-90, 0))
     for one, other in ((pole, greenwich), (greenwich, east), (east, south)):
         assert SPHERE.distance(one, other) == pytest.approx(np.pi / 2, rel=1e-15)
@@ -86,13 +86,13 @@ def test_quarter_turns_are_known():
 
 
 @given(LATITUDES, LONGITUDES, st.integers(-5, 5))
-def test_whole_turns_change_nothing(lat, lon, turns):
+def test_full_turns_of_longitude_change_nothing(lat, lon, turns):
     first, second = on_sphere((lat, lon), (lat, lon + 360.0 * turns))
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-12)
 
 
 @given(LONGITUDES, LONGITUDES)
-def test_a_pole_is_one_place_whatever_its_longitude(lon, other):
+def test_a_pole_is_one_point_for_any_longitude(lon, other):
     for lat in (90.0, -90.0):
         first, second = on_sphere((lat, lon), (lat, other))
         assert np.array_equal(first, second)
@@ -111,7 +111,7 @@ def test_within_the_chord_is_within_the_radius(radius, seed):
     assert np.array_equal(inside[clear], distance[clear] <= radius)
 
 
-def test_the_chord_of_more_than_half_a_turn_reaches_everything():
+def test_a_chord_of_more_than_half_a_turn_is_the_diameter():
     assert SPHERE.chord(10.0) == SPHERE.chord(np.pi) == 2.0
     assert PLANE.chord(3.5) == 3.5
 
@@ -119,7 +119,7 @@ def test_the_chord_of_more_than_half_a_turn_reaches_everything():
 # Offsets
 
 
-def test_offset_is_as_long_as_the_distance():
+def test_the_length_of_the_offset_is_the_distance():
     x, y = scattered(100_000, 1), scattered(100_000, 2)
     length = np.linalg.norm(SPHERE.offset(x, y), axis=1)
     np.testing.assert_allclose(length, SPHERE.distance(x, y), rtol=1e-14)
@@ -141,12 +141,12 @@ def test_offset_is_as_long_as_the_distance():
         ((80, 0), (80, 180), (0, np.radians(20))),  # and the shortest way may lead across it
     ],
 )
-def test_offset_points_the_right_way(place, other, expected):
+def test_offset_directions(place, other, expected):
     x, y = on_sphere(place, other)
     np.testing.assert_allclose(SPHERE.offset(x, y)[0], expected, atol=1e-15)
 
 
-def test_first_heading_of_a_great_circle():
+def test_initial_heading_of_a_great_circle():
     """From Zurich to Los Angeles one sets out to the north-west, though it lies to the south."""
     zurich, angeles = on_sphere((47.46, 8.55), (33.94, -118.4))
     east, north = SPHERE.offset(zurich, angeles)[0]
@@ -170,7 +170,7 @@ def test_offset_on_the_plane_is_the_difference():
 # Points
 
 
-def test_points_are_what_was_given_and_stay_so():
+def test_points_are_immutable_copies():
     given_coordinates = np.array([[1.0, 2.0], [3.0, 4.0]])
     points = Points(given_coordinates, names=("a", "b"))
     given_coordinates[:] = 0
@@ -208,7 +208,7 @@ def test_take_and_joined_undo_each_other():
         ([[0.0, 1.0]], "torus", (), "Geometry 'torus' is unknown. Choose 'plane' or 'sphere'"),
     ],
 )
-def test_what_is_no_place_is_refused(coordinates, kind, names, message, monkeypatch):
+def test_invalid_coordinates_are_refused(coordinates, kind, names, message, monkeypatch):
     monkeypatch.setattr(shape_checks, "jaxtyping_disable", True)  # users run without them
     with pytest.raises(DataError, match=message):
         Points(np.array(coordinates), kind, names)

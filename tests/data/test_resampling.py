@@ -1,4 +1,4 @@
-"""Odd times and regular ones: linear in time between what was observed, cubic between leads."""
+"""Interpolation in time: linear between observed values, cubic between leads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stonet.data.durations import SECOND
 from stonet.data.resampling import between_leads, interpolate, on_regular_lags
 from stonet.data.time_spec import TimeSpec
 
-CLOCK = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
+TIME_SPEC = TimeSpec(step=SECOND, past=6, horizon=4, calendar=False)
 
 
 def noise(*shape: int) -> np.ndarray:
@@ -24,7 +24,7 @@ def batch(values: np.ndarray, lags: list[float], seen: np.ndarray | None = None)
     observed = torch.from_numpy(np.ones(values.shape, bool) if seen is None else seen)
     times = np.rint(SECOND * np.array(lags)).astype(np.int64)
     ask, past = np.array([[SECOND]]), np.arange(len(values))[None]
-    return make_batch(lambda i: (frames[i], observed[i]), times, past, ask, CLOCK)
+    return make_batch(lambda i: (frames[i], observed[i]), times, past, ask, TIME_SPEC)
 
 
 def test_irregular_inputs_with_gaps_are_interpolated_in_time() -> None:
@@ -42,33 +42,33 @@ def test_irregular_inputs_with_gaps_are_interpolated_in_time() -> None:
         np.testing.assert_allclose(made[b, :, node, channel], wanted, atol=1e-12)
 
 
-def test_inputs_at_the_regular_times_are_taken_as_they_are() -> None:
+def test_inputs_at_regular_times_are_unchanged() -> None:
     values = noise(6, 12, 2)
-    plain, known = on_regular_lags(batch(values, [-5, -4, -3, -2, -1, 0]), CLOCK)
+    plain, known = on_regular_lags(batch(values, [-5, -4, -3, -2, -1, 0]), TIME_SPEC)
     np.testing.assert_array_equal(plain[0], values[::-1])
     assert known is None
     almost = batch(values, [-5.002, -4, -3, -2.002, -1, 0])
-    torch.testing.assert_close(on_regular_lags(almost, CLOCK)[0], plain, atol=0.02, rtol=0)
+    torch.testing.assert_close(on_regular_lags(almost, TIME_SPEC)[0], plain, atol=0.02, rtol=0)
 
 
-def test_who_has_no_past_is_told_and_is_zero() -> None:
+def test_nodes_without_values_are_reported_and_zero() -> None:
     values, seen = noise(6, 4, 2), np.ones((6, 4, 2), bool)
     seen[:, 2] = seen[:, 3, 1] = False
-    filled, known = on_regular_lags(batch(values, [-5, -4, -3, -2, -1, 0], seen), CLOCK)
+    filled, known = on_regular_lags(batch(values, [-5, -4, -3, -2, -1, 0], seen), TIME_SPEC)
     assert known is not None
     np.testing.assert_array_equal(known[0], seen.any(0))
     np.testing.assert_array_equal(filled[0], np.where(seen.any(0), values[::-1], 0))
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 12])
-def test_weights_between_leads_pick_at_leads_and_sum_to_one(last: int) -> None:
+def test_interpolation_weights_are_exact_at_leads_and_sum_to_one(last: int) -> None:
     at_leads = between_leads(torch.arange(last + 1.0)[None].double(), last)[0]
     torch.testing.assert_close(at_leads, torch.eye(last + 1).double())
     anywhere = between_leads(torch.linspace(0, last + 2, 57).double()[None], last)[0]
     torch.testing.assert_close(anywhere.sum(-1), torch.ones(57).double())
 
 
-def test_a_batch_is_regular_where_all_inputs_are_there_and_a_step_apart() -> None:
+def test_a_batch_is_regular_if_all_inputs_are_one_step_apart() -> None:
     """Within a thousandth of one; whichever values are missing."""
     values, seen = noise(6, 4, 2), np.zeros((6, 4, 2), bool)
     assert batch(values, [-5, -4, -3, -2, -1, 0], seen).regular(6)
@@ -79,7 +79,7 @@ def test_a_batch_is_regular_where_all_inputs_are_there_and_a_step_apart() -> Non
     assert not batch(values[:5], [-4, -3, -2, -1, 0]).regular(6)
 
 
-def test_gaps_are_the_share_that_must_be_filled() -> None:
+def test_gaps_are_the_share_of_imputed_steps() -> None:
     """None without any; a node without a past has nothing to fill, odd times fill nothing."""
     values, seen = noise(6, 4, 2), np.ones((6, 4, 2), bool)
     regular = [-5.0, -4, -3, -2, -1, 0]
@@ -94,7 +94,7 @@ def test_gaps_are_the_share_that_must_be_filled() -> None:
         np.testing.assert_allclose(found, np.full((1, 4), filled / 6), rtol=1e-6)
 
 
-def test_a_node_is_late_where_its_newest_values_are_missing_but_others_are_there() -> None:
+def test_a_node_is_late_if_only_its_newest_values_are_missing() -> None:
     values, seen = noise(6, 6, 2), np.ones((6, 6, 2), bool)
     regular = [-5.0, -4, -3, -2, -1, 0]
     assert not batch(values, regular).late.any()

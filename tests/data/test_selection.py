@@ -95,6 +95,20 @@ def test_both_axes_stay_when_one_element_is_selected() -> None:
     np.testing.assert_array_equal(chosen.values[0, 0], field.values[29, 0])
 
 
+@pytest.mark.parametrize("names", ["u2", "u1", ["u2", "u0"], ("u0", "u1", "u2")])
+def test_channels_are_selected_by_name(names: str | list[str]) -> None:
+    base = small_field()
+    values = base.values + np.arange(3, dtype=np.float32)
+    field = Field(values, base.times, base.points, ("u0", "u1", "u2"), units=("m", "s", "kg"))
+    chosen = field.sel(channel=names)
+    expected = [names] if isinstance(names, str) else list(names)
+    index = [field.channels.index(name) for name in expected]
+    assert chosen.channels == tuple(expected)
+    assert chosen.units == tuple(field.units[i] for i in index)
+    np.testing.assert_array_equal(chosen.values, field.values[..., index])
+    np.testing.assert_array_equal(chosen.mask, field.mask[..., index])
+
+
 def test_without_a_calendar_labels_are_durations_since_zero() -> None:
     field = without_calendar()
     for label in ("8 ms", "0.008s", np.timedelta64(8, "ms"), timedelta(milliseconds=8), 8_000_000):
@@ -115,6 +129,9 @@ def test_without_a_calendar_labels_are_durations_since_zero() -> None:
         ({"time": timedelta(hours=1)}, "expected a date"),
         ({"time": np.datetime64("NaT")}, "missing"),
         ({"time": np.datetime64("3000")}, "outside the years"),
+        ({"channel": "t2n"}, r"Unknown channel.*Did you mean 't2m'"),
+        ({"channel": []}, "at least one"),
+        ({"channel": ["t2m", "t2m"]}, "each once"),
         ({"station": "Bärn"}, r"No station 'Bärn' among the 4 .*Did you mean 'Bern'\?"),
         ({"station": ["Bern", "7"]}, "No station '7'"),
         ({"station": []}, "leaves no stations"),

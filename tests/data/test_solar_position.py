@@ -1,4 +1,4 @@
-"""The sun's place against the almanac: solstices, equinoxes, the equation of time, the horizon."""
+"""Solar position against the almanac: solstices, equinoxes, equation of time, horizon."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_the_equation_of_time(year: int, day: str, longitude: float) -> None:
     assert subsolar(at(f"{year}-{day}T12:00"))[1] == pytest.approx(longitude, abs=0.12)
 
 
-def test_it_goes_west_by_fifteen_degrees_an_hour() -> None:
+def test_the_sun_moves_west_by_fifteen_degrees_an_hour() -> None:
     _, longitude = subsolar(at("2020-05-05") + HOUR * np.arange(24 * 40))
     step = np.diff(np.rad2deg(np.unwrap(np.deg2rad(longitude))))
     np.testing.assert_allclose(step, -15, atol=0.01)
 
 
-def test_the_day_is_symmetric_about_noon_by_the_sun() -> None:
+def test_the_day_is_symmetric_about_solar_noon() -> None:
     """Within what the declination changes in half a day."""
     for moment in ("2021-06-21T00:00", "2021-12-21T18:00"):
         noon_utc = at(moment)
@@ -75,7 +75,7 @@ def test_the_day_is_symmetric_about_noon_by_the_sun() -> None:
             assert before.argmax() == 0
 
 
-def test_day_and_night_are_where_they_should_be() -> None:
+def test_day_and_night_on_the_globe() -> None:
     hours = at("2022-12-21") + HOUR * np.arange(24)
     assert (elevation(75, 10, hours) < 0).all()  # polar night
     assert (elevation(-75, 10, hours) > 0).all()  # midnight sun
@@ -95,7 +95,7 @@ def test_a_known_elevation() -> None:
         assert highest == pytest.approx(90 - latitude + declination, abs=0.02)
 
 
-def test_directions_are_of_unit_length_and_many_are_each_alone() -> None:
+def test_directions_have_unit_length_and_do_not_depend_on_each_other() -> None:
     moments = at("1950-01-01") + np.random.default_rng(0).integers(0, 2**61, (5, 7))
     every = sun_direction(moments)
     np.testing.assert_allclose(np.linalg.norm(every, axis=-1), 1, rtol=1e-6)
@@ -103,6 +103,6 @@ def test_directions_are_of_unit_length_and_many_are_each_alone() -> None:
         np.testing.assert_array_equal(every[place], sun_direction(moments[(*place, None)])[0])
 
 
-def test_a_clock_looks_as_far_back_as_ahead() -> None:
+def test_solar_positions_extend_equally_before_and_after_the_issue_time() -> None:
     time_spec = TimeSpec(step=HOUR, past=5, horizon=3, calendar=True)
     np.testing.assert_array_equal(time_spec.around, HOUR * np.array([-3, -2, -1, 0, 1, 2, 3]))

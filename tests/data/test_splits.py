@@ -1,4 +1,4 @@
-"""The paper's protocols and ours: exact counts, no overlap, the same draw for the same seed."""
+"""Splits: exact counts, no overlap, the same draw for the same seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from stonet.data.splits import (
     hold_out,
     kept_labels,
     spread_alike,
-    with_ratio,
 )
 from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import cut, split
@@ -55,7 +54,7 @@ def test_the_papers_weather_windows() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_parts_follow_one_another_without_gap(length: int) -> None:
+def test_parts_are_consecutive_without_gap(length: int) -> None:
     parts = chronological(SHARES, length)
     assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
     assert parts[-1][1] == length
@@ -72,7 +71,7 @@ def test_the_papers_inductive_grid() -> None:
     assert set(rows) == set(range(0, 32, 2)) and set(columns) == set(range(0, 64, 2))
 
 
-def test_solars_split_is_108_and_29() -> None:
+def test_the_solar_data_have_108_seen_and_29_unseen_plants() -> None:
     unseen = at_random(137, 29, seed=0)
     assert len(set(unseen)) == 29 and 137 - len(unseen) == 108
     assert np.array_equal(unseen, at_random(137, 29, seed=0))
@@ -92,7 +91,7 @@ def test_held_out_points_lie_between_the_others(count: int, share: float, seed: 
     assert (np.abs(cumulated - expected) < 1).all()
 
 
-def test_a_share_of_the_users_points_can_be_held_out() -> None:
+def test_a_share_of_any_points_can_be_held_out() -> None:
     dataset = small_dataset()
     assert hold_out(dataset, None) is dataset
     once = hold_out(dataset, 0.25)
@@ -104,38 +103,26 @@ def test_a_share_of_the_users_points_can_be_held_out() -> None:
         hold_out(dataset, 0.01)
 
 
-def test_the_ratio_of_unseen_to_seen_points() -> None:
-    dataset = small_dataset(unseen=10)
-    for ratio in (0.1, 0.5, 1.0):
-        chosen = with_ratio(dataset, ratio)
-        assert len(chosen.unseen) == round(ratio * 10) and len(chosen.seen) == 10
-        kept = chosen.points.take(chosen.seen)
-        assert kept == dataset.points.take(dataset.seen)
-        assert set(chosen.points.names) <= set(dataset.points.names)
-    with pytest.raises(UsageError, match="has 10"):
-        with_ratio(dataset, 1.5)
-
-
 @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5))
-def test_every_window_keeps_so_many_labels(windows: int, kept: int, seed: int) -> None:
+def test_every_window_keeps_the_given_number_of_labels(windows: int, kept: int, seed: int) -> None:
     labels = kept_labels(windows, 12, kept, seed)
     assert (labels.sum(1) == kept).all()
     assert np.array_equal(labels, kept_labels(windows, 12, kept, seed))
 
 
-def test_kept_labels_are_drawn_alike() -> None:
+def test_every_lead_is_kept_equally_often() -> None:
     labels = kept_labels(20_000, 12, 6, 0)
     assert np.abs(labels.mean(0) - 0.5).max() < 0.02  # every lead time is kept as often
     with pytest.raises(UsageError, match="1 to 12"):
         kept_labels(3, 12, 13, 0)
 
 
-def test_dropped_labels_do_not_reach_training_but_all_are_tested() -> None:
+def test_labels_are_dropped_in_training_but_not_in_the_test() -> None:
     config = load_config("tiny", settings=["data.labels=1", "train.seed=3"])
-    whole, some = Task.of(small_dataset(), load_config("tiny")), Task.of(small_dataset(), config)
+    full, some = Task.of(small_dataset(), load_config("tiny")), Task.of(small_dataset(), config)
     for part in ("train", "validation", "test"):
         chosen = np.arange(len(some.windows(part)))
-        mask, every = (task.windows(part).targets(chosen)[1] for task in (some, whole))
+        mask, every = (task.windows(part).targets(chosen)[1] for task in (some, full))
         if part == "test":
             assert (mask == every).all()
         else:
@@ -149,7 +136,7 @@ SIZES = (400, 50)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.75])
-def test_so_many_inputs_are_hidden(share: float) -> None:
+def test_the_share_of_hidden_inputs(share: float) -> None:
     points = Points(np.random.default_rng(0).uniform(size=(SIZES[1], 2)))
     for hidden in (
         hidden_at_random(*SIZES, share, seed=1),
@@ -159,7 +146,7 @@ def test_so_many_inputs_are_hidden(share: float) -> None:
         assert hidden.shape == SIZES and abs(hidden.mean() - share) < 0.05
 
 
-def test_a_failed_sensor_is_silent_for_a_while() -> None:
+def test_outages_of_a_sensor_have_the_given_length() -> None:
     hidden = hidden_by_outage(*SIZES, 0.3, length=24, seed=2)
     for column in hidden.T:
         edges = np.flatnonzero(np.diff(column.astype(int)))
@@ -167,7 +154,7 @@ def test_a_failed_sensor_is_silent_for_a_while() -> None:
         assert (lengths % 24 == 0).all()
 
 
-def test_a_silent_region_has_no_talking_sensor_inside() -> None:
+def test_a_regional_outage_is_complete() -> None:
     points = Points(np.random.default_rng(0).uniform(size=(50, 2)))
     hidden = hidden_by_block(points, 100, 0.3, length=10, seed=0)
     distance = np.linalg.norm(points.coordinates[:, None] - points.coordinates, axis=-1)
@@ -176,7 +163,7 @@ def test_a_silent_region_has_no_talking_sensor_inside() -> None:
     assert len({tuple(row) for row in hidden}) > 5
 
 
-def test_hidden_inputs_are_not_seen_while_labels_stay() -> None:
+def test_hidden_inputs_are_missing_and_targets_stay() -> None:
     windows = Task.of(small_dataset(), load_config("tiny")).windows("test")
     hidden = hidden_at_random(len(windows.times), 20, 0.5, seed=0)
     masked, chosen = replace(windows, hidden=hidden), np.arange(len(windows))
@@ -186,8 +173,8 @@ def test_hidden_inputs_are_not_seen_while_labels_stay() -> None:
         gone = hidden[first + frame]
         assert not after.observed[frame][gone].any() and (after.frames[frame][gone] == 0).all()
         assert (after.frames[frame][~gone] == before.frames[frame][~gone]).all()
-    for ours, theirs in zip(masked.targets(chosen), windows.targets(chosen), strict=True):
-        assert (ours == theirs).all()
+    for one, other in zip(masked.targets(chosen), windows.targets(chosen), strict=True):
+        assert (one == other).all()
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])

@@ -1,4 +1,4 @@
-"""Time: exact in int64 until the last moment, and lengths told in words."""
+"""TimeSpec: exact arithmetic in int64, calendar features, durations in steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_time_of_day_is_exact(nanoseconds):
     assert year == pytest.approx((nanoseconds % YEAR) / YEAR, abs=1e-6)
 
 
-def test_float32_seconds_would_not_do():
+def test_float32_seconds_would_be_inexact():
     time = int(np.datetime64("2024-07-01T12:34:56", "ns").astype(np.int64))
     rounded = int(np.float32(time / SECOND)) * SECOND
     assert abs(rounded - time) / DAY > 1e-6
@@ -50,7 +50,7 @@ def test_features_repeat_with_their_periods(nanoseconds, turns):
         (DAY, True, 1, False),
     ],
 )
-def test_only_what_the_data_can_tell_is_a_feature(step, calendar, features, daily):
+def test_features_are_the_cycles_that_the_data_resolve(step, calendar, features, daily):
     time_spec = TimeSpec(step, 1, 1, calendar)
     times = np.arange(48).reshape(2, 24) * HOUR
     assert (
@@ -69,12 +69,12 @@ def test_hours_are_those_of_the_date():
 
 
 @given(st.integers(-(10**4), 10**4), st.sampled_from([SECOND // 200, SECOND, HOUR, DAY]))
-def test_whole_steps_are_whole(number, step):
+def test_multiples_of_the_step_are_exact(number, step):
     assert TimeSpec(step, 1, 1, False).steps(np.array([number * step]))[0] == number
 
 
 @given(st.sampled_from(sorted(UNITS)), st.integers(0, 1000), st.booleans())
-def test_durations_mean_what_they_say(unit, number, space):
+def test_durations_have_the_length_of_their_unit(unit, number, space):
     assert parse_duration(f"{number}{' ' if space else ''}{unit}") == number * UNITS[unit]
 
 
@@ -89,12 +89,12 @@ def test_durations_add_up():
 
 
 @pytest.mark.parametrize("text", ["", "12", "h", "12 hours", "-3h", "3h x", "1,5h"])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(UsageError, match=rf"'{text}' is not a duration.*e.g. '12h' or '1h30min'"):
         parse_duration(text)
 
 
-def test_lengths_are_whole_steps():
+def test_lengths_are_multiples_of_the_step():
     assert in_steps(7, HOUR) == 7
     assert in_steps("1d", HOUR) == 24
     assert in_steps("1h", HOUR + SECOND) == 1  # a time_spec that runs a little slow
@@ -102,7 +102,7 @@ def test_lengths_are_whole_steps():
         ("90min", "5400 s is no whole number of the data's steps of 3600 s"),
         ("10min", "no whole number"),
         ("0h", "no whole number"),
-        (0, "0 steps was asked for; expected at least 1"),
+        (0, "0 steps was given; expected at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             in_steps(length, HOUR)

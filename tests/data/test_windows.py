@@ -1,4 +1,4 @@
-"""Windows: what a model may see and what it must say, against direct slicing of the fields."""
+"""Windows: inputs and targets against direct slices of the fields."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def everything(windows) -> np.ndarray:
     st.integers(1, 4),
     st.integers(1, 3),
 )
-def test_windows_are_all_slices_of_one_episode_each(lengths, past, horizon, stride):
+def test_every_window_is_a_slice_of_one_episode(lengths, past, horizon, stride):
     fields = tuple(episode(frames, seed) for seed, frames in enumerate(lengths))
     need = past + horizon
     slices = [
@@ -74,7 +74,7 @@ def test_windows_are_all_slices_of_one_episode_each(lengths, past, horizon, stri
     assert observed.all()
 
 
-def test_values_are_scaled_and_what_is_missing_is_zero():
+def test_values_are_normalised_and_missing_ones_zero():
     scaler, field = Scaler((280.0,), (7.0,)), episode(20, missing=0.3)
     windows = cut((field,), scaler, time_spec())
     batch = windows.inputs(np.array([4, 9]))
@@ -88,7 +88,7 @@ def test_values_are_scaled_and_what_is_missing_is_zero():
     assert np.array_equal(batch.present, batch.observed.any(-1))
 
 
-def test_a_batch_without_gaps_says_so():
+def test_a_batch_without_gaps_has_no_mask():
     batch = cut((episode(20),), IDENTITY, time_spec()).inputs(np.arange(3))
     assert batch.observed is None
     assert batch.present is None
@@ -106,7 +106,7 @@ def test_windows_with_a_long_gap_are_dropped():
         cut((), IDENTITY, time_spec())
 
 
-def test_thinning_keeps_the_ends_and_no_window_twice():
+def test_thinning_keeps_the_ends_and_repeats_no_window():
     windows = cut((episode(40),), IDENTITY, time_spec())
     thin = windows.thin(7)
     assert len(set(thin.starts)) == len(thin) == 7
@@ -117,7 +117,7 @@ def test_thinning_keeps_the_ends_and_no_window_twice():
 # Shared frames and times
 
 
-def test_windows_drawn_at_random_are_some_of_them_each_once_and_always_the_same():
+def test_random_windows_are_distinct_and_reproducible():
     windows = cut((episode(600),), IDENTITY, time_spec(3, 2), stride=3)
     windows = replace(windows, labels=np.random.default_rng(0).random((len(windows), 2)) < 0.5)
     for most in (1, 7, 60, len(windows) - 1):
@@ -132,14 +132,14 @@ def test_windows_drawn_at_random_are_some_of_them_each_once_and_always_the_same(
     assert max(hours) == 8  # every third hour: the draw meets all of them
 
 
-def test_frames_that_windows_share_are_there_once():
+def test_shared_frames_are_stored_once():
     windows = cut((episode(30),), IDENTITY, time_spec(past=6))
     assert len(windows.inputs(np.arange(4)).frames) == 6 + 3
     assert len(windows.inputs(np.array([0, 10])).frames) == 12
     assert len(windows.inputs(np.array([5, 5, 5])).frames) == 6
 
 
-def test_regular_times_are_told_once_and_irregular_ones_per_window():
+def test_regular_times_are_stored_once_and_irregular_ones_per_window():
     regular = cut((episode(20),), IDENTITY, time_spec(3, 2)).inputs(np.array([1, 5]))
     assert regular.lag.tolist() == [[-2, -1, 0]]
     assert regular.lead.tolist() == [[1, 2]]
@@ -169,7 +169,7 @@ def test_calendar_features_are_those_of_each_time():
 
 @settings(max_examples=60)
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 6), st.integers(0, 99))
-def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed):
+def test_an_epoch_has_each_window_at_most_once_in_runs(number, size, run, seed):
     windows = cut((episode(number + 4),), IDENTITY, time_spec())
     batches = windows.order(size, run, seed, epoch=3)
     seen = np.concatenate(batches)
@@ -187,7 +187,7 @@ def test_an_epoch_sees_each_window_at_most_once_in_runs(number, size, run, seed)
     assert breaks <= -(-len(seen) // whole)  # whole runs of consecutive windows
 
 
-def test_epochs_and_seeds_differ_and_all_windows_get_their_turn():
+def test_epochs_and_seeds_differ_and_all_windows_occur():
     windows = cut((episode(104),), IDENTITY, time_spec())
     orders = {
         (seed, epoch): np.concatenate(windows.order(8, 4, seed, epoch)).tolist()
@@ -203,7 +203,7 @@ def test_epochs_and_seeds_differ_and_all_windows_get_their_turn():
 # The split
 
 
-def test_many_episodes_are_held_out_whole():
+def test_complete_episodes_are_held_out_of_many():
     episodes = tuple(episode(10, seed) for seed in range(20))
     parts = split(Dataset(episodes), time_spec(), SHARES)
     assert [len(parts[part]) for part in PARTS] == [14, 2, 4]
@@ -211,7 +211,7 @@ def test_many_episodes_are_held_out_whole():
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_few_episodes_are_cut_in_time_without_overlap(number):
+def test_few_episodes_are_split_in_time_without_overlap(number):
     episodes = tuple(episode(100 + 7 * seed, seed) for seed in range(number))
     parts = split(Dataset(episodes), time_spec(), SHARES)
     for i, whole in enumerate(episodes):
@@ -231,7 +231,7 @@ def test_a_part_without_a_share_is_empty():
 
 @settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(1, 30))
-def test_a_short_series_is_told_how_long_it_must_be(past, horizon):
+def test_the_error_for_a_short_series_names_the_length_needed(past, horizon):
     need = int(np.ceil((past + horizon) / SHARES[1]))
     ours = time_spec(past, horizon)
     parts = split(Dataset((episode(need),)), ours, SHARES)

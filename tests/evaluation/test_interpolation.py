@@ -18,8 +18,6 @@ from stonet.evaluation.interpolation import (
     fit_kriging,
     fit_variogram,
     interpolate,
-    inverse_distance,
-    ordinary_kriging,
 )
 
 
@@ -71,10 +69,10 @@ def test_without_a_nugget_a_node_keeps_its_value(name: str, kind: str) -> None:
 def test_a_nugget_smooths_and_a_pure_nugget_gives_the_mean_of_the_neighbours() -> None:
     nodes, values = places(20), values_at(20)
     pure_noise = Variogram("exponential", 1.0, 0.0, 1.0)
-    result = ordinary_kriging(values, nodes, nodes, [pure_noise] * 2, nearest=20)
+    result = interpolate(values, nodes, nodes, [Kriging(pure_noise, 20)])
     np.testing.assert_allclose(result, np.broadcast_to(values.mean(1, keepdims=True), result.shape))
     little, much = (
-        ordinary_kriging(values, nodes, nodes, [Variogram("exponential", n, 1.0, 0.3)] * 2)
+        interpolate(values, nodes, nodes, [Kriging(Variogram("exponential", n, 1.0, 0.3))])
         for n in (0.05, 0.5)
     )
     assert values.std() > little.std() > much.std()
@@ -84,11 +82,13 @@ def test_weights_of_two_nodes() -> None:
     """A query at 1 of 4 between nodes 0 and 4: weights 9 : 1; kriging w = 1/2 + Δγ / 2γ."""
     nodes, query = Points(np.array([[0.0, 0.0], [4.0, 0.0]])), Points(np.array([[1.0, 0.0]]))
     values = np.array([[[10.0], [20.0]]])
-    assert inverse_distance(values, nodes, query).item() == pytest.approx(0.9 * 10 + 0.1 * 20)
+    assert interpolate(values, nodes, query, [InverseDistance()]).item() == pytest.approx(
+        0.9 * 10 + 0.1 * 20
+    )
     variogram = Variogram("exponential", 0.2, 1.5, 3.0)
     near, far, apart = (0.2 + 1.5 * (1 - np.exp(-h / 3.0)) for h in (1, 3, 4))
     first = 0.5 + (far - near) / (2 * apart)
-    result = ordinary_kriging(values, nodes, query, [variogram]).item()
+    result = interpolate(values, nodes, query, [Kriging(variogram)]).item()
     assert result == pytest.approx(first * 10 + (1 - first) * 20)
 
 
@@ -116,7 +116,7 @@ def test_kriging_equals_the_dense_solution_of_the_kriging_system(kind: str, shap
     right[:25] = gamma(lags(nodes, queries))
     weights = np.linalg.solve(system, right)[:25]
     wanted = np.einsum("nq,tnc->tqc", weights, values)
-    result = ordinary_kriging(values, nodes, queries, [variogram] * 2, nearest=25)
+    result = interpolate(values, nodes, queries, [Kriging(variogram, 25)])
     np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-7)
 
 
@@ -124,7 +124,7 @@ def test_the_nearest_nodes_suffice() -> None:
     nodes, queries = places(300), places(40, seed=4)
     variogram = Variogram("exponential", 0.0, 1.0, 0.3)
     values = random_field(nodes, variogram, 20, 5)[..., None]
-    local, full = (ordinary_kriging(values, nodes, queries, [variogram], n) for n in (24, 300))
+    local, full = (interpolate(values, nodes, queries, [Kriging(variogram, n)]) for n in (24, 300))
     assert np.abs(local - full).mean() < 0.01 < 0.1 * np.abs(full).mean()
 
 
@@ -141,7 +141,7 @@ def test_kriging_with_the_true_variogram_beats_inverse_distances(shape: str, kin
     def error(result: np.ndarray) -> float:
         return float(np.sqrt(np.square(result - field[:, unseen]).mean()))
 
-    best_known = error(ordinary_kriging(field[:, seen], nodes, queries, [variogram]))
+    best_known = error(interpolate(field[:, seen], nodes, queries, [Kriging(variogram)]))
     weights = Kriging(variogram).weights(nodes, queries).toarray()
     share = np.concatenate([weights, -np.eye(40)], axis=1)  # of estimate minus truth
     lag = both.geometry.distance(both.embedded[:, None], both.embedded[None])
@@ -191,7 +191,7 @@ def test_a_missing_value_equals_a_missing_node(method: Method) -> None:
 def test_times_without_values_give_nan() -> None:
     values = values_at(10)
     values[1, :, 0] = np.nan
-    result = inverse_distance(values, places(10), places(4, seed=3))
+    result = interpolate(values, places(10), places(4, seed=3), [InverseDistance()])
     assert np.isnan(result[1, :, 0]).all() and np.isnan(result).sum() == 4
 
 
@@ -235,10 +235,10 @@ def test_one_node_or_constant_values_suffice() -> None:
 
 def test_wrong_shapes_and_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"Values at 5 nodes in 2 channels; .* 6 nodes"):
-        inverse_distance(values_at(5), places(6), places(2))
+        interpolate(values_at(5), places(6), places(2), [InverseDistance()])
     with pytest.raises(UsageError, match="3 methods"):
         interpolate(values_at(6), places(6), places(2), [InverseDistance()] * 3)
     with pytest.raises(UsageError, match="nearest 0 nodes"):
-        inverse_distance(values_at(6), places(6), places(2), nearest=0)
+        interpolate(values_at(6), places(6), places(2), [InverseDistance(nearest=0)])
     with pytest.raises(DataError, match="Nodes on a plane, queries on a sphere"):
-        inverse_distance(values_at(6), places(6), places(2, "sphere"))
+        interpolate(values_at(6), places(6), places(2, "sphere"), [InverseDistance()])

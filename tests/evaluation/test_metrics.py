@@ -96,15 +96,11 @@ def test_masking_a_node_equals_leaving_it_out():
 
 
 @pytest.mark.parametrize("sizes", [[6], [1] * 6, [2, 4], [3, 1, 2]])
-@pytest.mark.parametrize("merged", [False, True])
-def test_metrics_do_not_depend_on_the_split_into_batches(sizes, merged):
+def test_metrics_do_not_depend_on_the_split_into_batches(sizes):
     tensors = draw()
     parts = Statistics(LEADS, CHANNELS)
     for batch in zip(*(tensor.split(sizes) for tensor in tensors), strict=True):
-        if merged:
-            parts.merge(score(*batch))
-        else:
-            parts.add(*batch)
+        parts.add(*batch)
     expected = table(score(*tensors))
     values = [record["value"] for record in table(parts)]
     assert values == pytest.approx([record["value"] for record in expected], rel=1e-12)
@@ -198,8 +194,6 @@ def test_wrong_shapes_and_names_are_refused():
     statistics = Statistics(LEADS + 1, CHANNELS)
     with pytest.raises(DataError, match=r"expected \(batch, 5, node, 3\)"):
         statistics.add(*draw())
-    with pytest.raises(DataError, match="cannot be merged"):
-        statistics.merge(score(*draw()))
     with pytest.raises(DataError, match="2 channel names for 3"):
         statistics.records("d", "m", "seen", ("a", "b"), 0)
     with pytest.raises(UsageError, match="Did you mean 'mae'"):

@@ -1,4 +1,4 @@
-"""A tile gives, at its core, the very forecast that all nodes together give."""
+"""A tile gives the same forecast at its core as all nodes together."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def whole_and_tiles(case: Case, count: int) -> tuple[Output, list[tuple[Tile, np
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
 @pytest.mark.parametrize("variant", SETTINGS)
-def test_a_tile_gives_the_whole_forecast_at_its_core(variant: str, kind: str) -> None:
+def test_a_tile_gives_the_forecast_of_all_nodes_at_its_core(variant: str, kind: str) -> None:
     case = a_case(kind, *SETTINGS[variant])
     whole, parts = whole_and_tiles(case, 7)
     adjacency = case.fitted.adjacency(case.nodes)
@@ -101,7 +101,7 @@ def test_a_tile_whose_sensors_fail_has_the_whole_forecast(settings: tuple[str, .
     torch.testing.assert_close(part, whole, rtol=1e-11, atol=1e-12)
 
 
-def test_the_halo_is_needed_to_the_last_node() -> None:
+def test_every_node_of_the_halo_is_needed() -> None:
     """What lies in the halo of the encoder changes the core; what lies outside cannot."""
     case = a_case("sphere", *PAPER)
     model, batch = case.model(), case.batch(missing=0.0)
@@ -116,7 +116,7 @@ def test_the_halo_is_needed_to_the_last_node() -> None:
     np.testing.assert_equal(np.flatnonzero(touched), np.sort(tile.nodes))
 
 
-def test_points_that_share_a_place_stay_apart() -> None:
+def test_coincident_points_stay_separate() -> None:
     field = small_field("plane", 1, 60)
     places = field.points.coordinates.copy()
     places[30:] = places[:30]
@@ -139,8 +139,10 @@ def test_tiles_are_a_balanced_partition(kind: str, count: int) -> None:
     assert count == 1 or spread < points.embedded.std(0).sum()
 
 
-@pytest.mark.parametrize("settings", [("model=dcrnn",), ("model=stonet-paper", "paper.decoder=fixed")])
-def test_models_that_see_all_points_at_once_say_so(settings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "settings", [("model=dcrnn",), ("model=stonet-paper", "paper.decoder=fixed")]
+)
+def test_models_that_need_all_points_cannot_be_tiled(settings: tuple[str, ...]) -> None:
     case = Case.of(small_field(), *settings)
     with pytest.raises(UsageError, match=r"all points at once and cannot be trained in tiles"):
         case.fitted.adjacency(case.nodes)

@@ -1,4 +1,4 @@
-"""Levels and the edges between them: a partition that depends on nothing but seed and places."""
+"""MultipoleGraph: a partition that depends on seed and positions only, and its edges."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def edges(graph: Neighbours) -> set[tuple[int, int]]:
         (64, 5, [32, 16, 8, 4, 4]),
     ],
 )
-def test_each_level_is_half_the_rest(number, levels, expected):
+def test_each_level_has_half_of_the_remaining_points(number, levels, expected):
     assert sizes(assign_levels(scattered(number), levels, 2022)) == expected
 
 
@@ -56,7 +56,7 @@ def test_relabelling_the_points_relabels_their_levels(number, levels, seed, shuf
     np.testing.assert_array_equal(assign_levels(points.take(order), levels, seed), level[order])
 
 
-def test_the_seed_decides_and_the_draw_is_even():
+def test_levels_depend_on_the_seed_and_are_evenly_drawn():
     points = scattered(400)
     draws = np.stack([assign_levels(points, 2, seed) for seed in range(60)])
     assert len(np.unique(draws, axis=0)) == 60
@@ -65,7 +65,7 @@ def test_the_seed_decides_and_the_draw_is_even():
     assert abs(mean.std() - 0.5 / np.sqrt(60)) < 0.015
 
 
-def test_a_turn_of_longitude_changes_no_level():
+def test_longitudes_360_degrees_apart_have_the_same_level():
     points = scattered(60, kind="sphere")
     turned = Points(points.coordinates - [0.0, 360.0], "sphere")
     level = assign_levels(points, 3, 5)
@@ -73,17 +73,17 @@ def test_a_turn_of_longitude_changes_no_level():
     np.testing.assert_array_equal(levels_for(turned, points, level, 5), level)
 
 
-def test_new_points_join_level_0_and_the_known_keep_theirs():
+def test_new_points_have_level_0_and_training_points_keep_their_levels():
     known, new = scattered(40), scattered(15, seed=1)
     level = assign_levels(known, 3, 2022)
     subset = np.random.default_rng(2).permutation(40)[:30]
-    asked = new.joined(known.take(subset))
-    found = levels_for(asked, known, level, 2022)
+    points = new.joined(known.take(subset))
+    found = levels_for(points, known, level, 2022)
     np.testing.assert_array_equal(found[:15], 0)
     np.testing.assert_array_equal(found[15:], level[subset])
 
 
-def test_another_network_of_sensors_is_divided_anew():
+def test_another_sensor_network_is_divided_anew():
     known, other = scattered(40), scattered(30, seed=1)
     level = assign_levels(known, 3, 2022)
     expected = assign_levels(other, 3, 2022)
@@ -92,7 +92,7 @@ def test_another_network_of_sensors_is_divided_anew():
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_edges_are_brute_force_between_the_levels(kind):
+def test_edges_equal_those_of_a_full_search(kind):
     points = scattered(40, kind=kind)
     level = assign_levels(points, 3, 1)
     radii = Radii((0.3, 0.5, 0.8), (0.4, 0.9), 0.2)
@@ -124,7 +124,7 @@ def test_up_and_down_are_the_same_pairs_reversed():
     assert edges(graph.up[0]) == {(j, i) for i, j in edges(graph.down[0])}
 
 
-def test_given_radii_are_used_as_given():
+def test_given_radii_are_used():
     config = GraphConfig(within_radii=(0.1, 0.2, 0.3), between_radii=(0.4, 0.5), decoder_radius=0.6)
     points = scattered(40)
     radii = find_radii(points, assign_levels(points, 3, 0), config)
@@ -146,22 +146,22 @@ def test_wrong_radii_are_refused(given_radii, message):
         find_radii(points, assign_levels(points, 3, 0), GraphConfig(**given_radii))
 
 
-def test_more_levels_than_points_can_fill_are_refused():
+def test_too_many_levels_are_refused():
     points = scattered(3)
-    with pytest.raises(UsageError, match="4 levels asked for 3 points leaves a level empty"):
+    with pytest.raises(UsageError, match="4 levels of 3 points"):
         find_radii(points, assign_levels(points, 4, 0), GraphConfig(levels=4))
 
 
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_mean_degrees_are_as_asked(kind):
+def test_radii_give_the_mean_degrees_of_the_settings(kind):
     points = scattered(300, kind=kind)
     config = GraphConfig(within_degree=9.0, between_degree=6.0, decoder_degree=11.0)
     level = assign_levels(points, 3, 0)
     radii = find_radii(points, level, config)
     graph = build_graph(points, level, radii)
     decoder = within_radius(points, points, radii.decoder)
-    asked = [(n, 9) for n in graph.within] + [(n, 6) for n in graph.down] + [(decoder, 11)]
-    for found, degree in asked:
+    expected = [(n, 9) for n in graph.within] + [(n, 6) for n in graph.down] + [(decoder, 11)]
+    for found, degree in expected:
         reached = float(found.count.sum()) - found.isolated
         pairs = degree * len(found.count)
         assert pairs <= reached <= pairs + 2  # equal distances (i, j) and (j, i) come together
@@ -183,7 +183,7 @@ def test_the_weather_grid_with_the_published_radii():
 
 
 @pytest.mark.parametrize("kernel", ["full", "diag"])
-def test_an_empty_level_is_as_good_as_none(kernel):
+def test_an_empty_level_has_no_influence(kernel):
     """Where every coarse level is empty, "within" is all that is left besides the own maps."""
     points, values = scattered(10), torch.randn(2, 10, 3)
     level = np.zeros(10, np.int64)

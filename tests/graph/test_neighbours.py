@@ -1,4 +1,4 @@
-"""Who is near whom, against brute force; and how it is packed."""
+"""Neighbours against a full search, and their storage in blocks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_counts_within_a_radius_are_the_lengths_of_the_pair_lists(kind: str) -> 
     st.floats(0.01, 4.0),
     st.integers(0, 99),
 )
-def test_radius_search_is_brute_force(kind, n, m, radius, seed):
+def test_the_radius_search_equals_a_full_search(kind, n, m, radius, seed):
     targets, sources = scattered(n, kind, seed), scattered(m, kind, seed + 1)
     found = pairs(targets, sources, radius)
     assert len(found) == len(set(found))
@@ -84,20 +84,20 @@ def test_the_radius_is_inclusive_on_a_lattice(spacing, steps):
     assert set(pairs(lattice, lattice, steps * spacing)) == expected
 
 
-def test_points_in_one_place_are_all_neighbours():
+def test_coincident_points_are_all_neighbours():
     twice = scattered(6).joined(scattered(6))
     found = set(pairs(twice, twice, 1e-6))
     assert found == {(i, j) for i in range(12) for j in range(12) if i % 6 == j % 6}
 
 
-def test_longitudes_a_turn_apart_are_one_place():
+def test_longitudes_360_degrees_apart_coincide():
     here = scattered(40, "sphere")
     there = Points(here.coordinates - [0.0, 360.0], "sphere")
     assert pairs(here, here, 0.3) == pairs(there, here, 0.3)
     np.testing.assert_array_equal(own_nodes(there, here), np.arange(40))
 
 
-def test_a_lonely_point_gets_its_nearest_and_is_counted():
+def test_an_isolated_point_is_linked_to_the_nearest_and_counted():
     nodes = Points(np.array([[0.0, 0.0], [1.0, 0.0]]))
     queries = Points(np.array([[0.1, 0.0], [9.0, 0.0], [-5.0, 0.0]]))
     graph = within_radius(queries, nodes, 0.5)
@@ -132,7 +132,7 @@ def test_blocks_hold_every_edge_once_with_its_features(kind, describe, monkeypat
     np.testing.assert_allclose(stacked, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_blocks_are_sorted_by_degree_and_padded_no_further_than_needed(monkeypatch):
+def test_blocks_are_sorted_by_degree_with_minimal_padding(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 8)
     points = scattered(50)
     graph = within_radius(points, points, 0.25)
@@ -147,7 +147,7 @@ def test_blocks_are_sorted_by_degree_and_padded_no_further_than_needed(monkeypat
         assert ((~padding).sum(1) == graph.count[block.rows]).all()
 
 
-def test_sharp_features_say_where_the_neighbour_lies():
+def test_sharp_features_are_offset_distance_and_identity():
     here = Points(np.array([[0.0, 10.0]]), "sphere")
     nodes = Points(np.array([[0.0, 10.0], [0.0, 40.0], [-30.0, 10.0]]), "sphere")
     third = np.pi / 6
@@ -187,7 +187,7 @@ def test_degrees_on_the_weather_grid_are_the_published_ones(radius, mean, least,
         assert len(graph.edges()[0]) == 26_880
 
 
-def test_two_sensors_in_one_place_are_each_their_own():
+def test_coincident_nodes_are_each_their_own():
     nodes = Points(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
     assert own_nodes(nodes, nodes).tolist() == [0, 1, 2]
     assert own_nodes(Points(np.array([[1.0, 0.0], [0.5, 0.5]])), nodes).tolist() == [1, 3]

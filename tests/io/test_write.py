@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stonet.data.cf import SUPPORT, to_xarray
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
-from stonet.errors import UsageError
+from stonet.errors import ResourceError, UsageError
 from stonet.graph.neighbours import radius_for_degree
 from stonet.inference.forecast import forecast, support
 from stonet.io import write
@@ -120,13 +120,10 @@ def test_a_site_attribute_named_like_a_channel_is_renamed() -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 @pytest.mark.parametrize("calendar", [True, False])
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
-def test_a_table_has_a_row_for_each_time_and_station(
-    tmp_path, monkeypatch, suffix, calendar, kind
-) -> None:
-    monkeypatch.setattr(write, "BLOCK_ROWS", 8)  # two frames at a time
+def test_a_table_has_a_row_for_each_time_and_station(tmp_path, suffix, calendar, kind) -> None:
     field = make_forecast(kind, calendar)
     path = tmp_path / f"out{suffix}"
-    write.write(field, path)
+    write.WRITERS[suffix](field, path, 8)  # two frames at a time
     file = pd.read_parquet(path) if suffix == ".parquet" else pd.read_csv(path)
     axes = ["lat", "lon"] if kind == "sphere" else ["x", "y"]
     unit = "" if calendar else " (s)"
@@ -206,7 +203,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch, suffix) -> Non
 
     for owner, name in ((xr.Dataset, "to_netcdf"), (xr.Dataset, "to_zarr"), (write, "_blocks")):
         monkeypatch.setattr(owner, name, no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ResourceError, match="No space"):
         write.write(make_forecast(seed=1), path)
     assert {p: p.read_bytes() for p in [path, *path.rglob("*")] if p.is_file()} == before
     assert list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,4 @@
-"""A NetCDF file written in pieces equals one that xarray writes at once."""
+"""A NetCDF file written in blocks equals one that xarray writes at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers.forecast_files import HOUR, START, make_forecast, open_file, with_nan
 
-from stonet.data import cf
 from stonet.data.cf import to_xarray
 from stonet.io import write
 
@@ -31,35 +30,31 @@ def raw(path) -> dict:
 
 
 @pytest.mark.parametrize("reference", [True, False])
-@pytest.mark.parametrize(("chunk", "piece"), [(2**17, 2**22), (8, 1), (8, 40), (1, 1)])
-def test_a_file_written_in_pieces_equals_one_that_xarray_writes(
-    tmp_path, monkeypatch, chunk, piece, reference
+@pytest.mark.parametrize(("chunk", "block"), [(2**17, 2**22), (8, 1), (8, 40), (1, 1)])
+def test_a_file_written_in_blocks_equals_one_that_xarray_writes(
+    tmp_path, chunk, block, reference
 ) -> None:
-    monkeypatch.setattr(cf, "CHUNK", chunk)
-    monkeypatch.setattr(cf, "PIECE", piece)
     field = make_forecast(times=START + HOUR * np.arange(1, 12), reference=reference)
-    write.write(field, tmp_path / "pieces.nc")
+    write.to_netcdf(field, tmp_path / "blocks.nc", chunk, block)
     to_xarray(field).to_netcdf(tmp_path / "once.nc", engine="h5netcdf")
-    pieces, once = raw(tmp_path / "pieces.nc"), raw(tmp_path / "once.nc")
-    assert pieces.keys() == once.keys()
+    blocks, once = raw(tmp_path / "blocks.nc"), raw(tmp_path / "once.nc")
+    assert blocks.keys() == once.keys()
     for name in once:
-        np.testing.assert_equal(pieces[name], once[name])
-    assert open_file(tmp_path / "pieces.nc").identical(open_file(tmp_path / "once.nc"))
+        np.testing.assert_equal(blocks[name], once[name])
+    assert open_file(tmp_path / "blocks.nc").identical(open_file(tmp_path / "once.nc"))
 
 
 def test_a_long_field_is_copied_in_blocks_only(tmp_path, monkeypatch) -> None:
     field = make_forecast(times=START + HOUR * np.arange(2000), reference=False)
     sizes: list[int] = []
-    pieces = cf.netcdf_in_pieces
+    by_blocks = write.netcdf_by_blocks
 
     @contextmanager
-    def recorded(*arguments, **options) -> Iterator[cf.Write]:
-        with pieces(*arguments, **options) as write_piece:
-            yield lambda start, values: sizes.append(values.size) or write_piece(start, values)
+    def recorded(*arguments, **options) -> Iterator[write.WriteBlock]:
+        with by_blocks(*arguments, **options) as write_block:
+            yield lambda start, values: sizes.append(values.size) or write_block(start, values)
 
-    monkeypatch.setattr(cf, "CHUNK", 400)
-    monkeypatch.setattr(cf, "PIECE", 1600)
-    monkeypatch.setattr(cf, "netcdf_in_pieces", recorded)
-    write.write(field, tmp_path / "out.nc")
+    monkeypatch.setattr(write, "netcdf_by_blocks", recorded)
+    write.to_netcdf(field, tmp_path / "out.nc", chunk=400, block=1600)
     assert sizes == [1600] * 10
     np.testing.assert_array_equal(open_file(tmp_path / "out.nc").t2m, with_nan(field)[..., 0])

@@ -38,13 +38,13 @@ def asynchronous() -> Field:
 PLANTED = {  # name: field, level, pattern of the finding
     "gap": (with_gap(10), "note", r"1 gap .*10 frames .*2024-03-09 07:00 to 2024-03-09 18:00"),
     "long gap": (with_gap(100), "warning", r"100 frames .*14\.3%.*2024-03-09 07:00 to 2024-03-13"),
-    "jitter": (retimed(HOURS + JITTER), "note", r"steps differ from .* by up to 1\d\.\d min"),
+    "jitter": (retimed(HOURS + JITTER), "note", r"steps differ from .* by up to 1\d\.\d+ min"),
     "no step": (retimed(CLIMB), "warning", r"no regular step.*2024-03-01"),
     "mostly missing": (
         with_value(np.nan, (slice(100, 500), 3, 0)),
         "warning",
         r"1 station lacks more than 50%.*'S03' 67% of t2m, longest gap 2024-03-05 03:00 to "
-        r"2024-03-21 20:00 \(16\.7 d\)",
+        r"2024-03-21 20:00 \(16\.71 d\)",
     ),
     "late": (
         with_value(np.nan, (slice(0, 120), 5)),
@@ -52,9 +52,14 @@ PLANTED = {  # name: field, level, pattern of the finding
         r"1 record starts late.*'S05' 2024-03-06",
     ),
     "early": (
-        with_value(np.nan, (slice(480, None), 6)),
+        with_value(np.nan, (slice(480, None), 6, 1)),
         "note",
         r"1 record ends early.*'S06' 2024-03-20",
+    ),
+    "silent": (
+        with_value(np.nan, (slice(560, None), 6)),
+        "warning",
+        r"1 station of 40 is silent at the end.*'S06' since 2024-03-24 07:00 \(1\.67 d\)",
     ),
     "dead channel": (with_value(np.nan, (slice(None), 9, 1)), "note", r"never reports rh.*'S09'"),
     "asynchronous": (

@@ -11,20 +11,18 @@ from helpers.weather_stations import HOUR, START, valid_field, with_value
 
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.quality import statistics
-from stonet.quality.checks import CheckInput
-from stonet.quality.report import check
+from stonet.quality.checks import CheckInput, Finding
+from stonet.quality.report import CHECKS
 
 
 @pytest.mark.parametrize("block", [1, 300, 2**21])
-def test_statistics_equal_a_loop_over_every_series_for_any_block_size(monkeypatch, block) -> None:
+def test_statistics_equal_a_loop_over_every_series_for_any_block_size(block) -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0, 3, (90, 5, 2)).astype(np.float32)  # many repeats, many zeros
     values[rng.uniform(size=values.shape) < 0.3] = np.nan
     values[20:50, 1], values[:, 2, 1] = np.nan, np.nan
     field = Field(values, HOUR * np.arange(90), Points(rng.uniform(size=(5, 2))), ("a", "b"))
-    monkeypatch.setattr(statistics, "CELLS_PER_BLOCK", block)
-    found = CheckInput.of(field).statistics
+    found = CheckInput.of(field, block=block).statistics
     for n in range(5):
         for c in range(2):
             series = values[:, n, c]
@@ -50,14 +48,17 @@ def test_statistics_equal_a_loop_over_every_series_for_any_block_size(monkeypatc
     )
 
 
-def test_findings_do_not_depend_on_the_block_size(monkeypatch) -> None:
+def findings(data: CheckInput) -> list[Finding]:
+    return [finding for run_check in CHECKS for finding in run_check(data)]
+
+
+def test_findings_do_not_depend_on_the_block_size() -> None:
     field = with_value(-999.0, (slice(50, 60), 11, 0))
-    expected = check(field).to_json()
-    monkeypatch.setattr(statistics, "CELLS_PER_BLOCK", 1_000)
-    assert check(field).to_json() == expected
+    expected = findings(CheckInput.of(field))
+    assert expected and findings(CheckInput.of(field, block=1_000)) == expected
 
 
-def test_a_field_larger_than_memory_is_checked_in_blocks(monkeypatch, tmp_path) -> None:
+def test_a_field_larger_than_memory_is_checked_in_blocks(tmp_path) -> None:
     shape = (40_000, 50, 2)
     values = np.memmap(tmp_path / "values", np.float32, "w+", shape=shape)
     mask = np.memmap(tmp_path / "mask", bool, "w+", shape=shape)
@@ -67,10 +68,8 @@ def test_a_field_larger_than_memory_is_checked_in_blocks(monkeypatch, tmp_path) 
     parts = {"values": values, "mask": mask, "times": START + HOUR * np.arange(shape[0])}
     parts |= {"channels": ("a", "b"), "units": ("1", "1")}
     field = Field.trusted(**(vars(model) | parts))
-    monkeypatch.setattr(statistics, "CELLS_PER_BLOCK", 2**15)
-    monkeypatch.setattr(statistics, "MAX_SAMPLE_CELLS", 2**15)
     tracemalloc.start()
-    check(field)
+    findings(CheckInput.of(field, max_sample=2**15, block=2**15))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < values.nbytes / 2

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 import stonet
 from stonet.system import launcher
 from stonet.system.resources import PYTHON, import_paths
@@ -19,20 +17,16 @@ def sleeping(seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-S", "-c", f"import time; time.sleep({seconds})"])
 
 
-def test_the_first_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "GRACE", 0.2)
+def test_the_first_process_is_waited_for() -> None:
     processes = [sleeping(1.0), sleeping(0.0)]
-    launcher._wait(processes)
+    launcher._wait(processes, grace=0.2)
     assert [process.poll() for process in processes] == [0, 0]
 
 
-def test_other_processes_are_not_waited_for_after_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launcher, "GRACE", 0.2)
+def test_other_processes_are_not_waited_for_after_the_first() -> None:
     processes = [sleeping(0.0), sleeping(60.0)]
     started = time.monotonic()
-    launcher._wait(processes)
+    launcher._wait(processes, grace=0.2)
     assert processes[1].poll() is None and time.monotonic() - started < 30
     processes[1].kill()
     processes[1].wait()

@@ -34,7 +34,7 @@ BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind
 
 
 def fit(precision: str, *settings: str) -> tuple[TrainedModel, State]:
-    short = f"train.precision={precision}", "train.epochs=3"
+    short = f"train.precision={precision}", "train.epochs=3", "train.lr=1e-3"
     task = Task.of(small_dataset(), quick(*short, *settings))
     trained = TrainedModel.untrained(task)
     return trained, Trainer(trained, task).fit()

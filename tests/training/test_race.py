@@ -31,6 +31,7 @@ CANDIDATES = ({}, {"train.lr": 1e-9}, GOOD)
 def offer(monkeypatch: pytest.MonkeyPatch, *candidates: Mapping[str, Any]) -> None:
     monkeypatch.setattr(STONetwork, "candidates", lambda self, config, samples: candidates)
     monkeypatch.setattr(STONetwork, "lr", 1e-8)
+    monkeypatch.setattr(race_module, "MIN_STEPS", 2)
 
 
 def fit(
@@ -84,7 +85,7 @@ def test_a_resumed_training_does_not_race_again(
     offer(monkeypatch, *CANDIDATES)
     fit(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "resumed", stop=5)
+        fit(tmp_path / "resumed", stop=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(race_module, "race", lambda trainer: pytest.fail("it raced again"))
         fit(tmp_path / "resumed", resume=True)
@@ -105,11 +106,11 @@ def test_what_the_user_has_set_is_not_raced(monkeypatch: pytest.MonkeyPatch) -> 
     assert not {"train.decay", "network.anchor"} & settings_given(given)
 
 
-@pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=2"])
+@pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=1"])
 def test_without_a_race_the_first_candidate_is_used(
     settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the candidates would have less than ten steps each."""
+    """Also where the candidates would have too few steps."""
     offer(monkeypatch, {"train.lr": 2e-3}, {"train.lr": 3e-3})
     trained, state = fit(None, settings)
     assert trained.config.train.lr == 2e-3 and not state.race["candidates"]
@@ -135,9 +136,9 @@ def test_a_candidate_that_diverges_is_not_chosen(monkeypatch: pytest.MonkeyPatch
 
 def test_in_minutes_the_race_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, *CANDIDATES)
-    minutes = 0.1
+    minutes = 0.06
     started = clock(torch.device("cpu"))()
-    _, state = fit(None, f"train.minutes={minutes}", "train.race=0.5")
+    _, state = fit(None, f"train.minutes={minutes}")
     total = clock(torch.device("cpu"))() - started
     assert state.race is not None and len(state.race["candidates"]) == 3
     assert 0.35 * 60 * minutes < state.race["spent"] < 0.75 * 60 * minutes

@@ -10,10 +10,7 @@ import itertools
 import json
 import pickle
 import random
-import shutil
 import zipfile
-from contextlib import nullcontext, suppress
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -277,66 +274,3 @@ def test_names_outside_the_folder_or_reserved_cannot_be_published(tmp_path: Path
         with pytest.raises(UsageError, match="Cannot publish"):
             RunFolder(tmp_path / "run").publish({"good": b"", name: b""})
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("link", ["figures", "trainer", ".commit", ".lock", ".stage-1"])
-def test_links_in_a_folder_change_nothing_outside(tmp_path: Path, link: str) -> None:
-    path, outside = old_folder(tmp_path / "run"), tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_bytes(b"precious")
-    shutil.rmtree(path / link, ignore_errors=True)
-    (path / link).unlink(missing_ok=True)
-    (path / link).symlink_to(outside / "precious" if link == ".lock" else outside)
-    (path / ".stage-2").mkdir()
-    with suppress(ModelFileError, ResourceError):
-        RunFolder(path)
-    for act in (lambda: RunFolder(path).publish(NEW), lambda: RunFolder(path).save_state(b"")):
-        with pytest.raises((ModelFileError, ResourceError)):
-            act()
-    assert tree(outside) == {"precious": b"precious"}
-
-
-def hostile_commit(path: Path, victim: Path, name: str) -> None:
-    """A commit that would overwrite `victim` through links."""
-    (path / ".commit" / name).parent.mkdir(parents=True)
-    (path / ".commit" / name).write_bytes(b"attack")
-    parts = Path(name).parent.parts
-    if parts:  # a link of that name leads to the victim's folder
-        (path / Path(*parts[:-1])).mkdir(parents=True, exist_ok=True)
-        (path / Path(*parts)).symlink_to(victim.parent)
-
-
-@pytest.mark.parametrize("name", ["a/b/.bashrc", "a/.bashrc", "a/b/c/.bashrc", ".bashrc", "extra"])
-@pytest.mark.parametrize("listed", [False, True])
-def test_an_unfinished_commit_of_a_foreign_folder_overwrites_nothing(
-    tmp_path: Path, name: str, listed: bool
-) -> None:
-    path, victim = old_folder(tmp_path / "run"), tmp_path / "home" / ".bashrc"
-    victim.parent.mkdir()
-    victim.write_bytes(b"precious")
-    hostile_commit(path, victim, name)
-    if listed:
-        files = {name: sha256(b"attack").hexdigest()}
-        manifest = json.dumps({"format": 1, "files": files})
-        (path / ".commit" / "manifest.json").write_text(manifest)
-    before = tree(path)
-    with suppress(ModelFileError):
-        RunFolder(path)
-    assert tree(path) == before  # opening never writes
-    refused = not (listed and name == "extra")
-    with pytest.raises(ModelFileError) if refused else nullcontext():
-        RunFolder(path).publish(NEW)
-    assert victim.read_bytes() == b"precious" and list(victim.parent.iterdir()) == [victim]
-
-
-@pytest.mark.parametrize("name", ["weights", "figures/lead.png", "trainer/last.safetensors"])
-def test_a_link_in_place_of_a_file_is_never_read(tmp_path: Path, name: str) -> None:
-    path, secret = old_folder(tmp_path / "run"), tmp_path / "secret"
-    RunFolder(path).save_state(b"state")
-    data = (path / name).read_bytes()
-    secret.write_bytes(data)  # with the content that the manifest lists
-    (path / name).unlink()
-    (path / name).symlink_to(secret)
-    folder = RunFolder(path)
-    with pytest.raises(ModelFileError, match="got a link"):
-        folder.read(name) if name in folder.files else list(folder.states())

@@ -6,6 +6,7 @@ Tests with real processes (SIGKILL, torchrun) are in test_processes.py.
 from __future__ import annotations
 
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.models.stonet import STONetwork
 from stonet.training import trainer as trainer_module
-from stonet.training.batches import hide_sensors
+from stonet.training.batches import hidden_sensors, hide_sensors
 from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
 from stonet.training.run_folder import RunFolder, unpack
@@ -146,20 +147,31 @@ def test_steps_change_all_parameters_that_require_a_gradient() -> None:
 
 
 def test_hidden_sensors_depend_on_seed_and_step() -> None:
-    batch = Task.of(small_dataset(), quick()).windows("train").inputs(np.arange(4))
+    task = Task.of(small_dataset(), quick())
+    batch = task.windows("train").inputs(np.arange(4))
     assert batch.observed is not None
-    hidden = {}
+    drawn = set()
     for key in ((0, 1), (0, 2), (1, 1)):
-        result = hide_sensors(batch, 0.5, key)
+        hidden = hidden_sensors(task.nodes, 0.5, 0.0, key)
         torch.rand(3)
-        assert torch.equal(result.frames, hide_sensors(batch, 0.5, key).frames)
-        missing = ~result.observed.any(0).squeeze(-1)
-        hidden[key] = tuple(missing.tolist())
-        assert 3 < int(missing.sum()) < 17
-        assert torch.equal(result.observed, batch.observed & ~missing[None, :, None])
+        assert np.array_equal(hidden, hidden_sensors(task.nodes, 0.5, 0.0, key))
+        drawn.add(tuple(hidden.tolist()))
+        assert 3 < int(hidden.sum()) < 17
+        result = hide_sensors(batch, hidden)
+        kept = torch.from_numpy(~hidden)[None, :, None]
+        assert torch.equal(result.observed, batch.observed & kept)
         assert torch.equal(result.frames, torch.where(result.observed, batch.frames, 0.0))
-    assert len(set(hidden.values())) == 3
-    assert hide_sensors(batch, 0.0, (0, 1)) is batch
+    assert len(drawn) == 3
+    assert hide_sensors(batch, np.zeros(len(task.nodes), bool)) is batch
+
+
+def test_a_hidden_region_holds_the_sensors_nearest_to_one_of_them() -> None:
+    nodes = Task.of(small_dataset(), quick()).nodes
+    hidden = np.flatnonzero(hidden_sensors(nodes, 0.3, 1.0, (0, 5)))
+    assert len(hidden) == round(0.3 * len(nodes))
+    distance = np.linalg.norm(nodes.embedded[:, None] - nodes.embedded[None], axis=-1)
+    nearest = [set(np.argsort(row)[: len(hidden)]) for row in distance]
+    assert set(hidden) in nearest
 
 
 def test_learning_rate_schedules() -> None:
@@ -312,6 +324,31 @@ def test_a_training_resumed_after_an_interrupt_equals_an_uninterrupted_one(
     assert saved(tmp_path / "run") == saved(uninterrupted)
     for name in ("model.safetensors", "metrics.json"):
         assert RunFolder(tmp_path / "run").read(name) == RunFolder(uninterrupted).read(name)
+
+
+def test_sigterm_saves_and_a_ctrl_c_meanwhile_changes_nothing(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    real = Trainer._save
+
+    def hurried(self: Trainer, folder: RunFolder | None) -> None:
+        if self.state.step == 5:
+            signal.raise_signal(signal.SIGINT)
+        real(self, folder)
+
+    def terminate(progress: Progress) -> None:
+        if progress.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_save", hurried)
+        fit(quick(), tmp_path / "run", on_progress=terminate)
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    _, document = unpack(saved(tmp_path / "run"), "state")
+    assert document["state"]["step"] == 5
+    fit(quick(), tmp_path / "run", resume=True)
+    assert saved(tmp_path / "run") == saved(uninterrupted)
 
 
 @pytest.mark.parametrize("during", ["step", "validation"])

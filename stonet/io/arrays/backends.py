@@ -19,7 +19,7 @@ from stonet.errors import DataError, UsageError
 from stonet.io.arrays import nrel
 from stonet.io.arrays.dataset import open_file
 from stonet.io.arrays.hdf5_safety import check_structure, check_survivable
-from stonet.io.arrays.zarr_safety import check_store
+from stonet.io.arrays.zarr_safety import ChunkLimit, check_store, chunk_limits
 from stonet.io.lazy_source import LazySource
 from stonet.io.safety import readable
 
@@ -58,7 +58,9 @@ def open_zarr(path: Path, config: ReadConfig) -> list[LazySource]:
     with readable(path, "Zarr"):
         store = path.resolve()
         consolidated = check_store(store)
-        return open_file(partial(_open_store, store, consolidated), str(path), config)
+        return open_file(
+            partial(_open_store, store, consolidated, chunk_limits(store)), str(path), config
+        )
 
 
 def opener(path: Path) -> Callable[[], xr.Dataset]:
@@ -90,9 +92,10 @@ def _open_netcdf(path: Path, engine: str) -> xr.Dataset:
     return xr.open_dataset(path, engine=engine, decode_cf=False, cache=False)
 
 
-def _open_store(path: Path, consolidated: bool) -> xr.Dataset:
+def _open_store(path: Path, consolidated: bool, limits: dict[str, ChunkLimit]) -> xr.Dataset:
     import xarray as xr
-    from zarr.storage import LocalStore  # a path as text could also be an address
 
-    store = LocalStore(path, read_only=True)
+    from stonet.io.arrays.zarr_chunks import BoundedStore
+
+    store = BoundedStore(path, limits)  # a path as text could also be an address
     return xr.open_zarr(store, consolidated=consolidated, chunks=None, decode_cf=False)

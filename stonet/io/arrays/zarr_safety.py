@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from stonet.errors import DataError
 from stonet.io.safety import check_declared, check_memory
+from stonet.system.resources import memory_budget
 
 # codecs that only rearrange or compress bytes; none of them creates objects or runs code
 CODECS = {
@@ -20,11 +22,32 @@ CODECS = {
     "transpose", "vlen-bytes", "vlen-utf8", "zlib", "zstd", "sharding_indexed",
 }  # fmt: skip
 STRING_CODECS = {"vlen-utf8", "vlen-bytes"}  # of the only objects that may be stored
+COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
+SPARE = 4096  # bytes of headers and checksums in a chunk
 METADATA_FILES = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"}
 MAX_METADATA = 2**26  # bytes of a metadata file
 MAX_FILES = 5_000_000
 
 Metadata = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ChunkLimit:
+    """What the chunks of an array may unpack to.
+
+    Args:
+        codec: that compresses them.
+        size: bytes, at most.
+        inner: chunks of a shard; 0 if there are no shards.
+        index_first: whether a shard begins with its index.
+        index_checksum: bytes behind the index.
+    """
+
+    codec: str
+    size: int
+    inner: int = 0
+    index_first: bool = False
+    index_checksum: int = 0
 
 
 def check_store(path: Path) -> bool:
@@ -58,6 +81,40 @@ def check_store(path: Path) -> bool:
         expected = ", ".join(sorted(METADATA_FILES))
         raise DataError(f"'{path}' has none of {expected}: it is not a Zarr store.")
     return bool(consolidated)
+
+
+def chunk_limits(path: Path) -> dict[str, ChunkLimit]:
+    """What the chunks of each compressed top-level array may unpack to; after `check_store`."""
+    limits: dict[str, ChunkLimit] = {}
+    for name in METADATA_FILES:
+        for file in (*path.glob(name), *path.glob(f"*/{name}")):
+            metadata, folder = _parse_json(file), os.path.relpath(file.parent, path)
+            for where, array in _arrays(metadata, "" if folder == "." else folder):
+                codecs = set(_all_codec_names(array))
+                packed = sorted(codecs & COMPRESSORS)
+                if packed and os.sep not in where:
+                    limits[where] = _chunk_limit(array, packed[0], bool(codecs & STRING_CODECS))
+    return limits
+
+
+def _chunk_limit(array: Metadata, codec: str, strings: bool) -> ChunkLimit:
+    shapes = list(_chunk_shapes(array))
+    shape, item_size = shapes[0]
+    size = 2 * int(np.prod(shape, dtype=object)) * max(item_size, 8) + SPARE
+    size = memory_budget() if strings else min(size, memory_budget())
+    for outer in array.get("codecs") or ():
+        if isinstance(outer, Mapping) and outer.get("name") == "sharding_indexed":
+            options = outer["configuration"]
+            index = {n for c in options.get("index_codecs") or () for n in _codec_names(c)}
+            inner = int(np.prod(shapes[-1][0], dtype=object))
+            first = options.get("index_location") == "start"
+            return ChunkLimit(codec, size, inner, first, 4 * ("crc32c" in index))
+    return ChunkLimit(codec, size)
+
+
+def _all_codec_names(array: Metadata) -> list[str]:
+    codecs = [array.get("compressor"), *(array.get("filters") or ()), *(array.get("codecs") or ())]
+    return [name for codec in codecs if codec is not None for name in _codec_names(codec)]
 
 
 def _file_sizes(path: Path) -> dict[str, int]:
@@ -112,13 +169,18 @@ def _arrays(metadata: Metadata, where: str) -> Iterator[tuple[str, Metadata]]:
 
 def _check_array(array: Metadata, where: str, path: Path) -> None:
     """Refuse codecs that are not listed, objects other than strings, and chunks too large."""
-    codecs = [array.get("compressor"), *(array.get("filters") or ()), *(array.get("codecs") or ())]
-    names = {name for codec in codecs if codec is not None for name in _codec_names(codec)}
+    all_names = _all_codec_names(array)
+    names = set(all_names)
     unknown = names - CODECS
     if unknown:
         raise DataError(
             f"'{path}': '{where}' is encoded with {', '.join(sorted(map(repr, unknown)))}, which "
             f"is not supported (it may run code). Supported are: {', '.join(sorted(CODECS))}."
+        )
+    if sum(name in COMPRESSORS for name in all_names) > 1:
+        raise DataError(
+            f"'{path}': '{where}' is compressed twice ({', '.join(sorted(names & COMPRESSORS))}), "
+            "which is not supported. Write it again with one of them."
         )
     kind = array.get("dtype", array.get("data_type"))
     if "O" in str(kind) and str(kind).lstrip("|<>=") == "O" and not names & STRING_CODECS:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.io.tables.columns import Table, check_names, find_column, find_time, stem_of
 from stonet.system.resources import memory_budget, size_label
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_ROWS = 2**18  # read at a time
+TEXT_ROWS = 2**14  # read at a time from a file with text, of which a row may hold much
 SAMPLE_ROWS = 100
+TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 TIME_TYPES = ("time", "date")  # beginnings of the names of arrow's types of times
 
 
@@ -63,6 +67,7 @@ class ParquetTable(Table):
             schema = file.schema_arrow
             flat = [field for field in schema if field.type.num_fields == 0]
             self.stored = {field.name: field.name for field in flat}
+            self.texts = [field.name for field in flat if str(field.type) in TEXT_TYPES]
             check_names(schema.names, str(path))
             unnamed_times = [
                 field.name
@@ -73,8 +78,9 @@ class ParquetTable(Table):
                 self.stored["time"] = self.stored.pop(unnamed_times[0])
             self.names = tuple(self.stored)
             self._check_size(file.metadata, self.names)
+        with pq.ParquetFile(path, read_dictionary=self.texts) as file:
             batches = file.iter_batches(SAMPLE_ROWS, columns=list(self.stored.values()))
-            self.sample = _as_text(self._renamed(next(batches, None)))
+            self.sample = _as_text(_plain(self._renamed(next(batches, None))))
 
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
         """The used columns, block by block, indexed by the row's position."""
@@ -82,10 +88,12 @@ class ParquetTable(Table):
 
         pq = _pyarrow(self.path)
         start = 0
-        with pq.ParquetFile(self.path) as file:
+        stored = [self.stored[name] for name in used]
+        texts = [name for name in stored if name in self.texts]
+        with pq.ParquetFile(self.path, read_dictionary=texts) as file:  # each text once
             self._check_size(file.metadata, used)
-            stored = [self.stored[name] for name in used]
-            for batch in file.iter_batches(BLOCK_ROWS, columns=stored):
+            for batch in file.iter_batches(TEXT_ROWS if texts else BLOCK_ROWS, columns=stored):
+                self._check(batch.nbytes, f"{len(batch)} rows unpack to")
                 frame = self._renamed(batch)[list(used)]
                 frame.index = pd.RangeIndex(start, start + len(frame))
                 start += len(frame)
@@ -107,12 +115,15 @@ class ParquetTable(Table):
         largest = max((group.total_byte_size for group in groups), default=0)
         rows = metadata.num_rows * (20 + 4 * len(used))
         for size, what in ((largest, "a row group unpacks to"), (rows, "its rows take")):
-            if size > memory_budget():
-                raise ResourceError(
-                    f"'{self.path}': {what} {size_label(size)}, more than the memory budget "
-                    f"({size_label(memory_budget())}, see STONET_MEMORY). Choose --variables, or "
-                    "write it again in smaller files and row groups."
-                )
+            self._check(size, what)
+
+    def _check(self, size: int, what: str) -> None:
+        if size > memory_budget():
+            raise ResourceError(
+                f"'{self.path}': {what} {size_label(size)}, more than the memory budget "
+                f"({size_label(memory_budget())}, see STONET_MEMORY). Choose --variables, or "
+                "write it again in smaller files and row groups."
+            )
 
 
 def _pyarrow(path: Path) -> Any:
@@ -133,7 +144,12 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     for name in frame.columns:
         column = frame[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
-            column = column.astype(column.cat.categories.dtype)
+            categories, codes = column.cat.categories, column.cat.codes.to_numpy()
+            if categories.dtype.kind not in "iufbmM":  # texts: each row refers to the same one
+                texts = np.array([*categories.to_numpy(dtype=object), None], dtype=object)
+                column = pd.Series(texts[codes], index=column.index, dtype=object)
+            else:
+                column = column.astype(categories.dtype)
             changed[name] = column
         if column.dtype == object and find_column([str(name)], "time"):
             first = next(iter(column.dropna()), None)

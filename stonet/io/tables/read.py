@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Float32, Int64
 
 from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
 from stonet.io.lazy_source import LazySource, NoValues
-from stonet.io.safety import readable
-from stonet.io.tables.columns import Columns, Table, find_columns, is_named, quote_names
+from stonet.io.safety import check_plain, readable
+from stonet.io.tables.columns import (
+    Columns,
+    RenamedTable,
+    Table,
+    find_columns,
+    is_named,
+    quote_names,
+)
 from stonet.io.tables.csv_file import CsvTable
 from stonet.io.tables.dataframe import DataFrameTable, ParquetTable
 from stonet.io.tables.long_format import (
@@ -33,6 +41,7 @@ MIN_LOCATED = 0.5  # share of the stations that a table of stations must list, u
 
 def open_table(path: Path, config: ReadConfig) -> list[LazySource]:
     """The content of a CSV or Parquet file."""
+    check_plain(path)
     with readable(path, "a table"):
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1" or path.suffix.lower() in (".parquet", ".pq")
@@ -46,6 +55,14 @@ def from_frame(table: Any, origin: str, config: ReadConfig) -> list[LazySource]:
 
 
 def _open(table: Table, config: ReadConfig) -> LazySource:
+    """A table, whose columns may get other names."""
+    if not config.rename:
+        return _recognise(table, config)
+    renamed = RenamedTable(table, config.rename)
+    return replace(_recognise(renamed, config), renamed=renamed.renamed)
+
+
+def _recognise(table: Table, config: ReadConfig) -> LazySource:
     """Recognise the layout of a table: long, wide, or of a single station."""
     columns = find_columns(table.names, table.sample, config)
     if not columns.time:
@@ -67,7 +84,7 @@ def _open(table: Table, config: ReadConfig) -> LazySource:
         return read_wide(table, columns, positions, source.kind, config, notes)
     if source and located:
         return _open_single_station(table, columns, config, located[table.title], source.kind)
-    raise _no_positions(table, [table.title, *names], config)
+    raise _no_positions(table, names, config, table.title)
 
 
 def _open_long(table: Table, columns: Columns, config: ReadConfig) -> LazySource:
@@ -91,7 +108,9 @@ def _open_long(table: Table, columns: Columns, config: ReadConfig) -> LazySource
         stations = sorted((s for s in rows.stations if s in positions), key=_numbers_first)
     else:
         stations = sorted(positions, key=positions.__getitem__)
-    return _to_frames(table, rows, {name: positions[name] for name in stations}, kind, notes)
+    return _to_frames(
+        table, rows, {name: positions[name] for name in stations}, kind, notes, config
+    )
 
 
 def _open_single_station(
@@ -101,7 +120,7 @@ def _open_single_station(
     _check_values(table, columns, config)
     name = table.title
     rows = read_rows(table, columns, config, name, month_first=bool(NREL.fullmatch(name)))
-    return _to_frames(table, rows, {name: position}, kind, rows.notes)
+    return _to_frames(table, rows, {name: position}, kind, rows.notes, config)
 
 
 def _to_frames(
@@ -110,6 +129,7 @@ def _to_frames(
     positions: Mapping[Station, Position],
     kind: Kind,
     notes: tuple[str, ...],
+    config: ReadConfig,
 ) -> LazySource:
     """The rows as frames of all stations.
 
@@ -123,7 +143,15 @@ def _to_frames(
     points, sites = make_points(table, positions, kind)
     nodes = np.full(len(rows.stations), -1, dtype=np.int64)
     nodes[[number[station] for station in positions]] = np.arange(len(positions))
-    times, key, order = _sort_rows(nodes[rows.codes], rows.times, len(points))
+    equal_ones_count = config.every is not None or config.duplicates == "mean"
+    distinct = None if equal_ones_count else rows.values
+    times, key, order = _sort_rows(nodes[rows.codes], rows.times, len(points), distinct)
+    dropped = int((nodes[rows.codes] >= 0).sum()) - len(order)
+    if dropped:
+        notes = (
+            *notes,
+            f"{dropped} rows repeat the one before of their station and time (equal, merged).",
+        )
     is_sorted = np.array_equal(order, np.arange(len(rows.codes)))
     values = rows.values if is_sorted else rows.values[order]
 
@@ -148,7 +176,10 @@ def _to_frames(
 
 
 def _sort_rows(
-    nodes: Int64[np.ndarray, " row"], times: Int64[np.ndarray, " row"], count: int
+    nodes: Int64[np.ndarray, " row"],
+    times: Int64[np.ndarray, " row"],
+    count: int,
+    values: Float32[np.ndarray, "row column"] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times of the frames, `frame * count + node` of each row in order, and the sorted rows.
 
@@ -156,6 +187,7 @@ def _sort_rows(
         nodes: of each row; negative: left out.
         times: of each row.
         count: number of nodes.
+        values: of each row, by which a row that repeats another one is dropped (None: none is).
     """
     import pandas as pd
 
@@ -168,6 +200,9 @@ def _sort_rows(
     key = rank[codes] * count + nodes[kept]
     order = _stable_order(key)
     key = key[order]
+    if values is not None:
+        changed = _changed(key, values, kept[order])
+        key, order = key[changed], order[changed]
     position = np.arange(len(key))
     is_first = np.r_[True, np.diff(key) > 0][: len(key)]
     occurrence = position - np.maximum.accumulate(np.where(is_first, position, 0))
@@ -179,6 +214,19 @@ def _sort_rows(
         again = _stable_order(key)
         key, order = key[again], order[again]
     return frame_times, key, kept[order]
+
+
+def _changed(
+    key: Int64[np.ndarray, " sorted"],
+    values: Float32[np.ndarray, "row column"],
+    order: Int64[np.ndarray, " sorted"],
+) -> Bool[np.ndarray, " sorted"]:
+    """Which of the sorted rows differ from the one before, by key or by value."""
+    changed = np.r_[True, np.diff(key) > 0][: len(key)]
+    again = np.flatnonzero(~changed)
+    row, before = values[order[again]], values[order[again - 1]]
+    changed[again] = ((row != before) & ~(np.isnan(row) & np.isnan(before))).any(axis=1)
+    return changed
 
 
 def _stable_order(key: np.ndarray) -> np.ndarray:
@@ -274,10 +322,21 @@ def _no_time_column(table: Table, columns: Columns) -> DataError:
     )
 
 
-def _no_positions(table: Table, names: Sequence[Station], config: ReadConfig) -> DataError:
+def _no_positions(
+    table: Table, names: Sequence[Station], config: ReadConfig, single: str = ""
+) -> DataError:
+    """The error for stations without positions.
+
+    Args:
+        table: the table.
+        names: of the stations.
+        config: options of reading.
+        single: the name of the station, if the table is of one.
+    """
     where = f"'{config.stations}' does not list" if config.stations else "no table lists"
+    other = f" (nor '{single}', if this is the file of one station)" if single else ""
     return DataError(
         f"'{table.origin}' has no positions (lat and lon, or x and y), and "
-        f"{where} {quote_names([str(name) for name in names], 5)}. Give a CSV table with their "
-        "names and lat, lon: --set read.stations=places.csv."
+        f"{where} {quote_names([str(name) for name in names], 5)}{other}. Give a CSV table with "
+        "their names and lat, lon: --set read.stations=places.csv."
     )

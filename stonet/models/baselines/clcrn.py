@@ -244,7 +244,7 @@ class CLCRN(Recurrent[Neighbourhood]):
     supported_settings = frozenset({"embedding"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
-        def cell(inputs: int, hidden: int) -> GraphGRU:
+        def cell(inputs: int, hidden: int) -> GraphGRU[LocalConvolution]:
             return GraphGRU(inputs, hidden, 1, lambda x, convolution: convolution(x))
 
         hidden, embedding = config.baseline.hidden or 32, config.baseline.embedding or 0

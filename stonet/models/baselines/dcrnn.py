@@ -49,7 +49,7 @@ class DCRNN(Recurrent[Walks]):
             along, against = (powers(walk, x, order)[1:] for walk in walks)
             return torch.cat([x, *along, *against], dim=-1)
 
-        def cell(inputs: int, hidden: int) -> GraphGRU:
+        def cell(inputs: int, hidden: int) -> GraphGRU[Walks]:
             return GraphGRU(inputs, hidden, 2 * order - 1, convolve)
 
         super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)

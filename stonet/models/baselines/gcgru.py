@@ -44,7 +44,7 @@ class GCGRU(Recurrent[Operator]):
         ) -> Float[Tensor, "node batch terms"]:
             return torch.cat(chebyshev(operator, x, order), dim=-1)
 
-        def cell(inputs: int, hidden: int) -> GraphGRU:
+        def cell(inputs: int, hidden: int) -> GraphGRU[Operator]:
             return GraphGRU(inputs, hidden, order, convolve, two_biases=True)
 
         super().__init__(config, time_spec, channels, nodes, cell, hidden=64, layers=2)

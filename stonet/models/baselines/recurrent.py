@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -37,21 +37,22 @@ from stonet.system.devices import in_float32
 SAMPLING_MIDPOINT = 0.25  # share of the training after which every second value is a target
 SAMPLING_WIDTH = 0.05  # share of the training over which the probability falls
 State = Float[Tensor, "node batch hidden"]
+Prepared = TypeVar("Prepared")  # what a cell makes of the operators, once per forecast
 
 
-class Cell(nn.Module, ABC):
+class Cell(nn.Module, ABC, Generic[Operators, Prepared]):
     """One step of one layer."""
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
+    def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Prepared) -> State:
         """The next state; `operators` is the result of `prepare`."""
 
-    def prepare(self, operators: Any) -> Any:
-        """Everything that is the same in all steps of a forecast; by default the operators."""
-        return operators
+    @abstractmethod
+    def prepare(self, operators: Operators) -> Prepared:
+        """Everything that is the same in all steps of a forecast."""
 
 
-class GraphGRU(Cell):
+class GraphGRU(Cell[Operators, Operators]):
     """A gated recurrent unit whose matrices act on graph convolutions.
 
         z, r = sig(W S[x, h] + b),  c = tanh(V S[x, r h] + d),  h' = z h + (1 - z) c
@@ -71,7 +72,7 @@ class GraphGRU(Cell):
         inputs: int,
         hidden: int,
         terms: int,
-        convolve: Callable[[Tensor, Any], Tensor],
+        convolve: Callable[[Tensor, Operators], Tensor],
         two_biases: bool = False,
     ) -> None:
         super().__init__()
@@ -81,7 +82,13 @@ class GraphGRU(Cell):
         self.reset_map = dense(terms * hidden, hidden, bias=two_biases)  # r h to c
         nn.init.ones_(self.input_map.bias[: 2 * hidden])  # initially, states change slowly
 
-    def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
+    def prepare(self, operators: Operators) -> Operators:
+        """The operators as they are."""
+        return operators
+
+    def forward(
+        self, x: Float[Tensor, "node batch input"], h: State, operators: Operators
+    ) -> State:
         """The next state."""
         gates = self.input_map(self.convolve(x, operators))
         split = 2 * h.shape[-1]
@@ -111,7 +118,7 @@ class Recurrent(GraphBaseline[Operators]):
         time_spec: TimeSpec,
         channels: int,
         nodes: Points,
-        cell: Callable[[int, int], Cell],
+        cell: Callable[[int, int], Cell[Any, Any]],
         hidden: int = 64,
         layers: int = 2,
         encoder_inputs: int | None = None,
@@ -171,7 +178,7 @@ class Stack:
     """Stacked cells, prepared for one forecast."""
 
     def __init__(self, cells: nn.ModuleList, operators: Any) -> None:
-        own = cast(Iterable[Cell], cells)
+        own = cast(Iterable[Cell[Any, Any]], cells)
         self.cells = [(cell, cell.prepare(operators)) for cell in own]
 
     def __call__(

@@ -21,7 +21,6 @@ Deviations:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -46,7 +45,7 @@ class GateInputs:
     bias: Float[Tensor, " gates"]
 
 
-class TGCNCell(Cell):
+class TGCNCell(Cell[Operator, GateInputs]):
     """One step of T-GCN; W_g is stored in two parts, for f_g(x) and for h."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -64,10 +63,11 @@ class TGCNCell(Cell):
         bias = self.input_map @ self.convolve.bias.view(3, hidden, 1)
         return GateInputs(operators, (self.input_map @ theta).flatten(0, 1), bias.flatten())
 
-    def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Any) -> State:
+    def forward(
+        self, x: Float[Tensor, "node batch input"], h: State, operators: GateInputs
+    ) -> State:
         """The next state."""
-        inputs: GateInputs = operators
-        gates = linear(inputs.operator(x), inputs.weight, inputs.bias)
+        gates = linear(operators.operator(x), operators.weight, operators.bias)
         split = 2 * h.shape[-1]
         z, r = torch.sigmoid(gates[..., :split] + self.state_map(h)).chunk(2, dim=-1)
         c = torch.tanh(gates[..., split:] + self.reset_map(r * h))

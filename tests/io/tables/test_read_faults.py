@@ -175,3 +175,35 @@ def test_damaged_tables_are_refused_or_read(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_many_damaged_tables_are_refused_or_read(tmp_path, suffix):
     assert 0 < survive(tmp_path, suffix, rounds=4000, seed=1) < 4000
+
+
+def test_a_long_text_that_every_row_of_a_parquet_file_has_is_held_once(tmp_path, monkeypatch):
+    """40,000 rows of one name of 20,000 characters would be 800 MB."""
+    pa = pytest.importorskip("pyarrow")
+    rows, name = 40_000, "A" * 20_000
+    columns = {
+        "station": pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [name]),
+        "time": pa.array(np.arange(rows).astype("M8[s]").astype("M8[ns]")),
+        "lat": np.zeros(rows),
+        "lon": np.zeros(rows),
+        "v": np.arange(rows, dtype=np.float64),
+    }
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet", store_schema=False)
+    monkeypatch.setenv("STONET_MEMORY", "100M")
+    before = pa.default_memory_pool().max_memory()
+    field = read(tmp_path / "x.parquet")
+    assert field.points.names == (name,) and field.values[:, 0, 0].tolist() == list(range(rows))
+    assert pa.default_memory_pool().max_memory() - before < 100 * 2**20
+
+
+def test_rows_beyond_the_memory_budget_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    """Two million equal rows take kilobytes in the file."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    zeros = np.zeros(2_000_000)
+    columns = {"time": pa.array(zeros.astype("M8[ns]")), "lat": zeros, "lon": zeros, "v": zeros}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet", compression="zstd")
+    monkeypatch.setenv("STONET_MEMORY", "20M")
+    with pytest.raises(ResourceError, match=r"its rows take"):
+        read(tmp_path / "x.parquet")
