@@ -55,7 +55,9 @@ from stonet.models.forecaster import (
     Forecaster,
     Graphs,
     NodeGraph,
+    Output,
     QueryGraph,
+    Supervision,
     Tile,
     narrow,
 )
@@ -73,6 +75,7 @@ from stonet.operators.branch_trunk import BranchTrunk
 from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
 from stonet.operators.temporal_modes import TemporalModes
+from stonet.system.devices import to_device
 
 FEW_SAMPLES = 300_000  # training windows times points, below which candidates compete
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
@@ -139,7 +142,7 @@ class STONetwork(Forecaster):
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
-        self.anchor = network.anchor
+        self.anchor, self.dropout = network.anchor, network.dropout
         self.axes = PlaceAxes(nodes)
         self.history = History(time_spec, channels)
         width = self.history.width
@@ -175,7 +178,6 @@ class STONetwork(Forecaster):
             rank=network.rank,
             kernels=network.kernels,
             hidden=network.hidden,
-            drop=network.dropout,
         )
 
     def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, Any], ...]:
@@ -238,10 +240,28 @@ class STONetwork(Forecaster):
         on_host = None if present is None else batch.on_host.known.any(-1).T.cpu()
         return EncodedPast(latent, modes, anchor, present, on_host)
 
+    def forward(
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
+    ) -> Output:
+        """Encode and decode; in training with dropout."""
+        kept = None if supervision is None else self._kept(graphs, supervision.seed)
+        encoding = self.encode(batch, graphs.nodes)
+        return Output(self._decode(encoding, batch, graphs, kept))
+
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
         """Anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
+        return self._decode(encoding, batch, graphs)
+
+    def _decode(
+        self,
+        encoding: Encoding,
+        batch: Batch,
+        graphs: Graphs,
+        kept: Float[Tensor, "query 1 rank"] | None = None,
+    ) -> Float[Tensor, "batch future query channel"]:
+        """The forecast, with some branch outputs dropped."""
         encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
         parts = (encoded.latent, encoded.modes, encoded.anchor)
         at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present_on_host)
@@ -265,6 +285,7 @@ class STONetwork(Forecaster):
             graph.neighbours,
             encoded.present,
             has_history,
+            kept,
         )
         time = harmonics(batch.future_time.to(latent.dtype))
         correction = self.decoder(branch, lead, graph.sites.place, time)
@@ -359,6 +380,16 @@ class STONetwork(Forecaster):
         there = None if present is None else present.T
         foreign = kriging.at_queries(at_leads.flatten(2), there)
         return at_leads, foreign.view(at_leads.shape)
+
+    def _kept(self, graphs: Graphs, seed: int) -> Float[Tensor, "query 1 rank"] | None:
+        """Which branch outputs dropout keeps: one draw for all windows, however they are shared."""
+        if self.dropout == 0:
+            return None
+        place = narrow(graphs.queries, QueriesGraph).sites.place
+        shape = len(place), 1, self.decoder.rank
+        draws = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+        kept = (draws >= self.dropout).to(place.dtype) / (1 - self.dropout)
+        return to_device(kept, place.device)
 
     def _at_sites(self, batch: Batch, sites: Sites) -> list[Float[Tensor, "point batch _"]]:
         """a(x, t0) and the sun, at every point and window."""

@@ -17,7 +17,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu
+from torch.nn.functional import gelu
 
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.kernel_sum import KernelSum
@@ -49,7 +49,6 @@ class BranchTrunk(nn.Module):
         rank: R, width of branch and trunk.
         kernels: products in the kernel.
         hidden: hidden units of the kernel.
-        drop: share of branch outputs that is dropped in training.
     """
 
     def __init__(
@@ -65,10 +64,9 @@ class BranchTrunk(nn.Module):
         rank: int,
         kernels: int,
         hidden: int,
-        drop: float,
     ) -> None:
         super().__init__()
-        self.horizon, self.channels, self.rank, self.drop = horizon, channels, rank, drop
+        self.horizon, self.channels, self.rank = horizon, channels, rank
         self.around = KernelSum(edge, latent, rank, kernels, hidden, BRANCH_GAIN)  # B
         self.own = nn.Linear(state, rank)  # D, theta
         self.without_history = nn.Linear(state, rank)
@@ -87,6 +85,7 @@ class BranchTrunk(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "node batch"] | None,
         has_history: Bool[Tensor, "query batch_or_1"] | None,
+        kept: Float[Tensor, "query 1 rank"] | None = None,
     ) -> Float[Tensor, "query batch rank"]:
         """H at every query.
 
@@ -96,12 +95,13 @@ class BranchTrunk(nn.Module):
             neighbours: the nodes around each query.
             present: which nodes have a history; None: all.
             has_history: which queries have one; None: all.
+            kept: factors of b, 0 where it is dropped; None: nowhere.
         """
         own = self.own(state)
         if has_history is not None:
             own = torch.where(has_history[..., None], own, self.without_history(state))
         b = own + self.around(encoded, neighbours, present)
-        b = dropout(b, self.drop, self.training)
+        b = b if kept is None else b * kept
         h = b + gelu(b)
         return h + gelu(self.mix(h))
 
