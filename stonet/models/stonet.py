@@ -14,7 +14,6 @@ a node, so points may come and go. `stonet.models.paper` has the network as the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows, in_batches
 from stonet.graph.halo import Adjacency, build_adjacency, subgraph
 from stonet.graph.multipole import (
-    MultipoleGraph,
     assign_levels,
     build_graph,
     find_radii,
@@ -56,7 +54,6 @@ from stonet.models.forecaster import (
     Graphs,
     NodeGraph,
     Output,
-    QueryGraph,
     Supervision,
     Tile,
     narrow,
@@ -64,6 +61,7 @@ from stonet.models.forecaster import (
 from stonet.models.point_inputs import (
     PlaceAxes,
     Sites,
+    gaps,
     harmonics,
     harmonics_width,
     local_time,
@@ -71,45 +69,16 @@ from stonet.models.point_inputs import (
     sun_at_leads,
     sun_width,
 )
-from stonet.operators.branch_trunk import BranchTrunk
+from stonet.models.stonet_graphs import EncodedPast, NodesGraph, QueriesGraph
+from stonet.operators.branch_trunk import BranchTrunk, keep
 from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
 from stonet.operators.temporal_modes import TemporalModes
-from stonet.system.devices import to_device
 
 FEW_SAMPLES = 300_000  # training windows times points, below which candidates compete
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
 SCALE_BATCH = 16  # windows that are read together
 SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
-
-
-@dataclass(frozen=True)
-class NodesGraph(NodeGraph):
-    """The nodes as the encoder needs them."""
-
-    multipole: MultipoleGraph
-    sites: Sites
-
-
-@dataclass(frozen=True)
-class QueriesGraph(QueryGraph):
-    """The queries as the decoder needs them."""
-
-    neighbours: Neighbours
-    kriging: KrigingGraph
-    sites: Sites
-    stencil: Stencil | None  # of the linear forecast, where it is the anchor
-
-
-@dataclass(frozen=True)
-class EncodedPast(Encoding):
-    """The nodes after the encoder."""
-
-    latent: Float[Tensor, "node batch latent"]  # v
-    modes: Float[Tensor, "node batch mode"]  # z
-    anchor: Float[Tensor, "node batch knot_channel"]
-    present: Bool[Tensor, "node batch"] | None  # None: all nodes have a past
-    present_on_host: Bool[Tensor, "node batch"] | None  # the same in the host's memory
 
 
 class STONetwork(Forecaster):
@@ -160,8 +129,7 @@ class STONetwork(Forecaster):
         edge, sizes = edge_width("sharp", 0), (network.kernels, network.hidden)
         time, sun = harmonics_width(time_spec), sun_width(time_spec)
         self.parametric = mlp(self.axes.width + time, 2 * network.parametric, network.parametric)
-        gaps = 2 * channels
-        self.lift = nn.Linear(width + network.parametric + sun + gaps, network.latent)  # P
+        self.lift = nn.Linear(width + network.parametric + sun + 2 * channels, network.latent)  # P
         self.layers = nn.ModuleList(
             MultipoleLayer(graph.levels, edge, network.latent, *sizes)
             for _ in range(network.layers)
@@ -232,7 +200,7 @@ class STONetwork(Forecaster):
         modes = self.modes(rows)
         if present is not None:
             modes = modes.masked_fill(~present[..., None], 0.0)
-        inputs = [modes, *self._at_sites(batch, graph.sites), self._gaps(batch)]
+        inputs = [modes, *self._at_sites(batch, graph.sites), gaps(batch).to(modes.dtype)]
         latent = self.lift(torch.cat(inputs, dim=-1))
         for layer in self.layers:
             latent = layer(latent, graph.multipole, present)
@@ -244,7 +212,10 @@ class STONetwork(Forecaster):
         self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
     ) -> Output:
         """Encode and decode; in training with dropout."""
-        kept = None if supervision is None else self._kept(graphs, supervision.seed)
+        kept = None
+        if supervision is not None and self.dropout:
+            place = narrow(graphs.queries, QueriesGraph).sites.place
+            kept = keep(place, self.decoder.rank, self.dropout, supervision.seed)
         encoding = self.encode(batch, graphs.nodes)
         return Output(self._decode(encoding, batch, graphs, kept))
 
@@ -381,16 +352,6 @@ class STONetwork(Forecaster):
         foreign = kriging.at_queries(at_leads.flatten(2), there)
         return at_leads, foreign.view(at_leads.shape)
 
-    def _kept(self, graphs: Graphs, seed: int) -> Float[Tensor, "query 1 rank"] | None:
-        """Which branch outputs dropout keeps: one draw for all windows, however they are shared."""
-        if self.dropout == 0:
-            return None
-        place = narrow(graphs.queries, QueriesGraph).sites.place
-        shape = len(place), 1, self.decoder.rank
-        draws = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
-        kept = (draws >= self.dropout).to(place.dtype) / (1 - self.dropout)
-        return to_device(kept, place.device)
-
     def _at_sites(self, batch: Batch, sites: Sites) -> list[Float[Tensor, "point batch _"]]:
         """a(x, t0) and the sun, at every point and window."""
         time = local_time(batch, sites, self.time_spec)
@@ -398,18 +359,6 @@ class STONetwork(Forecaster):
         parametric = self.parametric(torch.cat([place, time], dim=-1))
         sun = sun_at_leads(batch, sites, self.time_spec)
         return [parametric] if sun is None else [parametric, sun]
-
-    def _gaps(self, batch: Batch) -> Float[Tensor, "node batch gap"]:
-        """The age of the newest value and the share of missing values, by channel."""
-        shape = (batch.frames.shape[1], len(batch.past), 2 * self.channels)
-        if batch.observed is None:
-            return self.lift.weight.new_zeros(shape)
-        observed = batch.observed[batch.past].to(self.lift.weight.dtype)
-        step = torch.arange(observed.shape[1], 0, -1, device=observed.device)
-        newest = torch.where(observed > 0, step[:, None, None].to(observed), torch.inf).amin(1)
-        age = (newest.clamp(max=observed.shape[1] + 1) - 1) / observed.shape[1]
-        share = 1 - observed.mean(1)
-        return torch.cat([age, share], dim=-1).transpose(0, 1)
 
     def _scale_of(
         self, has_history: Bool[Tensor, "query batch_or_1"] | None

@@ -21,6 +21,7 @@ from torch.nn.functional import gelu
 
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.kernel_sum import KernelSum
+from stonet.system.devices import to_device
 
 BRANCH_GAIN = 0.5  # size of the neighbours' part of the branch at the start
 TRUNK_HIDDEN = 64  # hidden units of m1 and m2
@@ -147,6 +148,23 @@ class BranchTrunk(nn.Module):
             results.append(torch.bmm(some, flat.transpose(1, 2)))
         result = torch.cat(results, dim=1)
         return result.unflatten(-1, (hat.shape[1], self.channels))
+
+
+def keep(
+    queries: Float[Tensor, "query _"], rank: int, drop: float, seed: int
+) -> Float[Tensor, "query 1 rank"]:
+    """The factors of dropout: one draw for all windows, so that they may be divided at will.
+
+    Args:
+        queries: whose number, type and device the result has.
+        rank: width of the branch.
+        drop: share that is dropped.
+        seed: of the draw.
+    """
+    shape = len(queries), 1, rank
+    draws = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+    kept = (draws >= drop).to(queries.dtype) / (1 - drop)
+    return to_device(kept, queries.device)
 
 
 class TrunkNetwork(nn.Module):
