@@ -225,15 +225,6 @@ def test_reference_forecasts_equal_separately_fitted_ones(field, task) -> None:
         )
 
 
-def test_an_untrained_network_scores_as_its_base(records) -> None:
-    for points in ("seen", "unseen", "unseen-no-history"):
-        maes = [
-            find(records, model=m, points=points, channel="all", lead="all", metric="mae")
-            for m in ("stonet", "linear")
-        ]
-        assert maes[0] == pytest.approx(maes[1], rel=1e-5)
-
-
 def test_the_deviation_compares_unseen_points_with_seen_ones(records) -> None:
     def mae(points: str) -> float:
         return find(records, model="linear", points=points, channel="all", lead="all", metric="mae")

@@ -208,7 +208,9 @@ def test_schedule_and_clipping_are_applied(steps_taken: list[tuple[float, float]
     adam = ("train.optimiser=adam", "train.epochs=1", "train.lr=3e-3")
     fit(config := quick("train.clip=1e6", *adam))
     unclipped = [norm for _, norm in steps_taken]
-    rates = [3e-3 * learning_rate_factor(config.train, step, step / 3) for step in range(3)]
+    rates = [
+        3e-3 * learning_rate_factor(config.train.complete, step, step / 3) for step in range(3)
+    ]
     assert [rate for rate, _ in steps_taken] == rates
     steps_taken.clear()
     fit(quick("train.clip=0.01", *adam))
