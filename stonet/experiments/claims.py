@@ -246,7 +246,11 @@ def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
     """A note on baselines on the linear forecast that are missing or stale; whether none is."""
     on_base = [line for line in lines if line["model"].endswith("+base")]
     stale = sorted({commit for line in on_base for commit in line.get("stale", ())})
-    note = f" Baselines on the linear forecast are stale (commits {', '.join(stale)})." if stale else ""
+    note = (
+        f" Baselines on the linear forecast are stale (commits {', '.join(stale)})."
+        if stale
+        else ""
+    )
     counts = {
         name: sum(x["dataset"] == name and x["mae"] is not None for x in on_base)
         for name in unique(line["dataset"] for line in lines)

@@ -88,7 +88,11 @@ def comparison_chapter(
         *("### Steps and seconds", "", COST_NOTE, ""),
         *_by_model(lines, datasets, _cost),
         *("### Comparison with the paper", "", PAPER_NOTE, "", *table(PAPER_COLUMNS, summary)),
-        *("### The linear forecast, and baselines that correct it", "", *table(BASE_COLUMNS, summary)),
+        *(
+            "### The linear forecast, and baselines that correct it",
+            "",
+            *table(BASE_COLUMNS, summary),
+        ),
         *("### Bias, relative error and error by point of STONet", ""),
         *table(POINT_COLUMNS, summary),
         *("### Worst points of STONet", ""),

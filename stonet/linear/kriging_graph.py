@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.kriging import Covariance, kriging_weights, neighbour_offsets
+from stonet.system.devices import in_float32
 
 CANDIDATES = 24  # nearest nodes of a query; the nearest of them that are present get weights
 
@@ -42,6 +43,7 @@ class KrigingGraph:
         """Whether a query is a node with a history."""
         return pad(present, (0, 0, 0, 1))[self.own]
 
+    @in_float32
     def at_queries(
         self,
         values: Float[Tensor, "node batch width"],

@@ -73,7 +73,13 @@ def test_claims_take_their_values_from_the_tables() -> None:
             alone | {"factor": "levels", "value": "1", "change": 2.0, "default": False},
             alone | {"factor": "alpha", "value": "0.0", "change": 0.0, "default": True},
             alone
-            | {"model": "default", "factor": "levels", "value": "1", "change": 9.0, "default": False},
+            | {
+                "model": "default",
+                "factor": "levels",
+                "value": "1",
+                "change": 9.0,
+                "default": False,
+            },
         ],
         "cost": [{"dataset": "wave", "decoder": "ode", "times": 5.0}],
     }
