@@ -82,12 +82,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Supervision:
-    """Targets given to models that use teacher forcing; only in training."""
+    """Targets and random numbers given to models in training only."""
 
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
     progress: float  # completed share of the training
     teacher_forcing_draws: Float[Tensor, " future"]  # uniform in [0, 1), keyed by (seed, step)
+    seed: int = 0  # of other random numbers, such as those of dropout; of these windows and step
 
 
 class Forecaster(nn.Module, ABC):

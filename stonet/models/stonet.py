@@ -54,7 +54,9 @@ from stonet.models.forecaster import (
     Forecaster,
     Graphs,
     NodeGraph,
+    Output,
     QueryGraph,
+    Supervision,
     Tile,
     narrow,
 )
@@ -243,6 +245,20 @@ class STONetwork(Forecaster):
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
         """Anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
+        return self._decode(encoding, batch, graphs, None)
+
+    def forward(
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
+    ) -> Output:
+        """Encode and decode; branch outputs are dropped only in training."""
+        encoding = self.encode(batch, graphs.nodes)
+        seed = None if supervision is None else supervision.seed
+        return Output(self._decode(encoding, batch, graphs, seed), None)
+
+    def _decode(
+        self, encoding: Encoding, batch: Batch, graphs: Graphs, seed: int | None
+    ) -> Float[Tensor, "batch future query channel"]:
+        """The forecast; `seed` decides which branch outputs are dropped, None drops none."""
         encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
         parts = (encoded.latent, encoded.modes, encoded.anchor)
         at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present)
@@ -266,6 +282,7 @@ class STONetwork(Forecaster):
             graph.neighbours,
             encoded.present,
             has_history,
+            seed,
         )
         time = harmonics(batch.future_time.to(latent.dtype))
         correction = self.decoder(branch, lead, graph.sites.place, time)

@@ -17,7 +17,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu
+from torch.nn.functional import gelu
 
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.kernel_sum import KernelSum
@@ -33,6 +33,21 @@ def hat_functions(
     """Weights of the trained leads 1, ..., horizon: linear between them, 0 at lead 0."""
     knots = torch.arange(1, horizon + 1, device=lead.device, dtype=lead.dtype)
     return (1 - (lead.clamp(0, horizon)[..., None] - knots).abs()).clamp(min=0)
+
+
+def drop_out(values: Float[Tensor, "*shape"], share: float, seed: int) -> Float[Tensor, "*shape"]:
+    """The values with a share of them set to zero and the others enlarged, on average the same.
+
+    The draw depends on the seed alone, not on other threads or on what was drawn before.
+
+    Args:
+        values: to be dropped.
+        share: that is dropped.
+        seed: of the draw.
+    """
+    generator = torch.Generator(values.device).manual_seed(seed)
+    kept = torch.empty_like(values).bernoulli_(1 - share, generator=generator)
+    return values * kept / (1 - share)
 
 
 class BranchTrunk(nn.Module):
@@ -87,6 +102,7 @@ class BranchTrunk(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "node batch"] | None,
         has_history: Bool[Tensor, "query batch_or_1"] | None,
+        seed: int | None = None,
     ) -> Float[Tensor, "query batch rank"]:
         """H at every query.
 
@@ -96,12 +112,14 @@ class BranchTrunk(nn.Module):
             neighbours: the nodes around each query.
             present: which nodes have a history; None: all.
             has_history: which queries have one; None: all.
+            seed: of the outputs that are dropped; None: none is.
         """
         own = self.own(state)
         if has_history is not None:
             own = torch.where(has_history[..., None], own, self.without_history(state))
         b = own + self.around(encoded, neighbours, present)
-        b = dropout(b, self.drop, self.training)
+        if self.drop and seed is not None:
+            b = drop_out(b, self.drop, seed)
         h = b + gelu(b)
         return h + gelu(self.mix(h))
 

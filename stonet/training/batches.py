@@ -47,10 +47,11 @@ class MicroBatch:
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
     draws: Float[Tensor, " future"]  # for teacher forcing
+    seed: int  # for dropout
 
     def supervision(self, progress: float) -> Supervision:
         """The targets at this completed share of the training."""
-        return Supervision(self.target, self.mask, progress, self.draws)
+        return Supervision(self.target, self.mask, progress, self.draws, self.seed)
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,9 @@ class BatchLoader:
         batch = hide_sensors(batch, self.hidden, key, tile.nodes, len(self.tiles.nodes))
         draws = _uniform_draws(target.shape[1], key)
         target, mask = to_device(target, self.device), to_device(mask, self.device)
-        return MicroBatch(batch.to(self.device), target, mask, draws)
+        first = int(chosen[0]) if len(chosen) else 0
+        seed = int(np.random.SeedSequence((*key, first)).generate_state(1)[0])
+        return MicroBatch(batch.to(self.device), target, mask, draws, seed)
 
 
 def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[Index]:
