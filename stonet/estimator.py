@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from stonet.evaluation.scoring import evaluate as score_models
 from stonet.evaluation.tables import records_table, score_table
 from stonet.evaluation.task import scored_task
 from stonet.inference.forecast import forecast
+from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
-from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
 from stonet.system import distributed
 from stonet.training.budget import Budget
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 PARAMETERS_FILE = "estimator.json"  # in a run folder: the parameters of the estimator
 
 
-class STONet:
+class STONet(display.Described):
     """A forecaster of fields at scattered points.
 
     Parameters are stored as they are given and validated by `fit`.
@@ -125,12 +126,6 @@ class STONet:
     def __sklearn_is_fitted__(self) -> bool:
         return self._trained is not None
 
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
-
     def _title(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         given = (
@@ -185,19 +180,25 @@ class STONet:
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
         return self
 
-    def predict(self, data: Any, at: Any = None, times: Times | None = None) -> Field:
+    def predict(
+        self, data: Any, at: Any = None, times: Times | None = None, snap: bool = True
+    ) -> Field:
         """Forecast the time after the last observation; see `stonet.inference.forecast`.
 
         Args:
             data: observations, as for `fit`.
             at: Points, a table with columns lat and lon (or x and y), a CSV file of sites, pairs
-                (lat, lon) or (x, y), names and pairs in a dictionary, or a list of these (None:
-                at the points of the data).
+                (lat, lon) or (x, y), names and pairs in a dictionary, names of stations, or a list
+                of these (None: at the points of the data).
             times: leads ("+90min", timedelta, Timedelta, timedelta64), dates (text, datetime,
                 Timestamp, datetime64), or a list of them (None: the trained leads).
+            snap: use the history of a station for a place beside it (`stonet.inference.places`);
+                the notes of the forecast say so.
         """
         field = as_dataset(data, reading_for(self.trained).read).episodes[-1]
-        return forecast(self.trained, field, as_points(at, field.points.kind), times)
+        places, notes = find_places(at, field.points, self.trained.nodes, snap)
+        made = forecast(self.trained, field, places, times)
+        return replace(made, notes=(*made.notes, *notes)) if notes else made
 
     def score(self, data: Any, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
@@ -214,7 +215,7 @@ class STONet:
         name = trained.config.model
         pair = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
-        records = score_models(trained, scored_task(trained, seen), part, pair)
+        records = score_models(trained, scored_task(trained, seen, part), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
@@ -225,7 +226,7 @@ class STONet:
 
         Args:
             data: as for `fit`.
-            part: "test", "validation" or "train".
+            part: "test", "validation", "train" or "all".
 
         Returns:
             Columns dataset, model, points, channel, lead, metric, value, seed.
@@ -287,7 +288,7 @@ def evaluate(
     Args:
         model: an estimator, a trained model or a run folder.
         data: a Field, a Dataset or anything that `stonet.read` takes.
-        part: "test", "validation" or "train".
+        part: "test", "validation", "train" or "all".
 
     Returns:
         A row for each model, group of points and channel; columns mae, rmse, mape, bias, skill.
@@ -303,4 +304,4 @@ def evaluate(
 
 def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    return score_models(trained, scored_task(trained, dataset), part)
+    return score_models(trained, scored_task(trained, dataset, part), part)

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from stonet.cli.options import DataArgument, Json, ReadSettings, Settings, open_data, read_options
+from stonet.cli.options import (
+    DataArgument,
+    Json,
+    ReadSettings,
+    Settings,
+    next_step,
+    open_data,
+    read_options,
+)
 from stonet.errors import UsageError
 
 
@@ -48,6 +56,6 @@ def check(
         print_table(findings_table(report))
         say(f"Wrote {out}." if out and report.field else "-o check.png draws a figure.")
         if report.worst != "error":
-            say(f"Next: stonet fit {data} -o runs/first")
+            say(next_step("stonet", "fit", data, "-o", "runs/first"))
     if report.worst == "error":
         raise typer.Exit(2)

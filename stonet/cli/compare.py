@@ -11,10 +11,13 @@ import typer
 
 from stonet.cli.options import (
     DataArgument,
+    Horizon,
     Json,
+    Past,
     Preset,
     ReadSettings,
     Settings,
+    length_settings,
     model_names,
     open_data,
     read_options,
@@ -23,7 +26,7 @@ from stonet.errors import UsageError
 
 if TYPE_CHECKING:
     from stonet.config import Config
-    from stonet.data.field import Dataset
+    from stonet.data.field import Dataset, Field
     from stonet.evaluation.comparison import Comparison
 
 DEFAULT_MINUTES = 2.0  # of CPU time for each model and seed
@@ -47,6 +50,8 @@ def compare(
     inductive: Annotated[
         bool, typer.Option("--inductive", help="Also score points that training never saw.")
     ] = False,
+    past: Past = None,
+    horizon: Horizon = None,
     preset: Preset = "default",
     settings: Settings = None,
     out: Annotated[
@@ -67,7 +72,7 @@ def compare(
     names = model_names(models)
     no_limit = budget is None and epochs is None
     length = Budget(epochs, DEFAULT_MINUTES if no_limit else budget)
-    config = load_config(preset, None, [*(settings or []), *read])
+    config = load_config(preset, None, [*(settings or []), *read, *length_settings(past, horizon)])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     dataset = _dataset(data, config, inductive, as_json)
@@ -82,7 +87,7 @@ def compare(
             bar,
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
-    _report(result, facts, out, inductive, as_json)
+    _report(result, dataset.episodes[0], facts, out, inductive, as_json)
 
 
 def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset:
@@ -96,10 +101,15 @@ def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset
 
 
 def _report(
-    result: Comparison, facts: dict[str, Any], out: Path | None, inductive: bool, as_json: bool
+    result: Comparison,
+    field: Field,
+    facts: dict[str, Any],
+    out: Path | None,
+    inductive: bool,
+    as_json: bool,
 ) -> None:
     """Print tables or JSON, and write files where a folder is given."""
-    from stonet.cli.console import comparison_table, print_json, print_table, say
+    from stonet.cli.console import comparison_table, print_json, print_table, say, say_if_worse
     from stonet.evaluation.comparison import summary
     from stonet.plotting.figures import error_by_lead, png
     from stonet.system.atomic import replacing
@@ -109,7 +119,9 @@ def _report(
     tables = {group: summary(result, group) for group in groups}
     content = result.to_json() | {"tables": tables, "versions": versions()} | facts
     if out is not None:
-        figure = png(error_by_lead(result.records, title=facts["data"]))
+        unit = field.units[0] if len(set(field.units)) == 1 else "standard deviations"
+        plot = error_by_lead(result.records, title=facts["data"], step=field.step, unit=unit)
+        figure = png(plot)
         files = {"compare.json": json.dumps(content, indent=1).encode(), "compare.png": figure}
         for name, file_content in files.items():
             with replacing(out / name) as path:
@@ -118,7 +130,9 @@ def _report(
         print_json(content)
         return
     for group, lines in tables.items():
-        print_table(comparison_table(lines, group, facts["data"], result.budget), min_width=120)
+        units = dict(field.quantity)
+        print_table(comparison_table(lines, group, facts["data"], result.budget, units))
+        say_if_worse(lines, f"at {group} points")
     for model, reason in result.skipped.items():
         say(f"{model} was skipped: {reason}")
     if inductive:

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -21,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from stonet.data.durations import duration_label
 from stonet.system.progress import ProgressCallback
 
 screen = Console(stderr=True)  # messages go to stderr; stdout is for results
@@ -36,13 +38,17 @@ COMPARISON_COLUMNS = {
     "seconds_per_epoch": "s/epoch",
     "peak_mb": "peak memory (MB)",
 }
+REFERENCES = ("persistence", "daily", "climatology", "linear")
+MAX_WIDTH = 10_000  # characters of a table
 MAX_UNWRAPPED = 40  # characters of a cell that are kept on one line
 UNITS = "MAE, RMSE and bias in the units of the data; skill = 1 - MAE / MAE of persistence."
 
 
 def print_table(table: Table, min_width: int = 100) -> None:
-    """Print a result on stdout, complete even where the terminal's width is unknown."""
-    Console(width=max(Console().width, min_width)).print(table)
+    """Print a result on stdout; no number is cut, however narrow the terminal is."""
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=MAX_WIDTH), table).minimum
+    Console(width=max(console.width, min_width, needed)).print(table)
 
 
 def say(text: str, quiet: bool = False) -> None:
@@ -143,7 +149,9 @@ def plain_table(
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for number, name in enumerate(columns):
         short = all(len(row[number]) <= MAX_UNWRAPPED for row in rows)
-        table.add_column(name, justify="left" if name in text else "right", no_wrap=short)
+        longest = max([len(name), *(len(row[number]) for row in rows)]) if short else None
+        justify: Literal["left", "right"] = "left" if name in text else "right"
+        table.add_column(name, justify=justify, no_wrap=short, min_width=longest)
     for row in rows:
         table.add_row(*row)
     return table
@@ -187,7 +195,11 @@ def _cell(value: Any, spread: float | None, key: str) -> str:
 
 
 def score_table(
-    records: list[dict[str, Any]], deviation: float | None, part: str = "test"
+    records: list[dict[str, Any]],
+    deviation: float | None,
+    part: str = "test",
+    units: Mapping[str, str] | None = None,
+    step: int | None = None,
 ) -> Table:
     """Scores of every model at every kind of points, over all leads.
 
@@ -195,6 +207,8 @@ def score_table(
         records: as from `stonet.evaluation.scoring.evaluate`.
         deviation: percent by which the MAE at unseen points exceeds that at seen ones.
         part: the part of the data that was scored.
+        units: of each channel.
+        step: between two leads, in nanoseconds.
     """
     from stonet.evaluation import tables
 
@@ -203,14 +217,34 @@ def score_table(
     lines = [dict(zip(scores.columns, row, strict=True)) for row in rows]
     columns = {"model": "model", "points": "points", "channel": "channel"}
     columns |= {key: COMPARISON_COLUMNS[key] for key in ("mae", "rmse", "mape", "bias", "skill")}
-    caption = UNITS
+    caption = UNITS + _average_note(units)
+    for line in lines:
+        unit = (units or {}).get(line["channel"], "")
+        line["channel"] += f" ({unit})" * (unit not in ("", "1"))
+    leads = [record["lead"] for record in records if record["lead"] != "all"]
+    if step is not None and leads:
+        first, last = (duration_label(step * lead) for lead in (min(leads), max(leads)))
+        caption += f"\nMeans over the leads {first} to {last}."
     if deviation is not None:
         caption += f"\nDeviation of the MAE at unseen points with a past: {deviation:+.1f} %"
     title = f"{part} scores on {records[0]['dataset']}"
     return tidy_table(lines, title, columns, caption)
 
 
-def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget: str) -> Table:
+def _average_note(units: Mapping[str, str] | None) -> str:
+    """What the average over channels of several units is."""
+    if len(set((units or {}).values())) < 2:
+        return ""
+    return "\nall: errors divided by the training standard deviation, since units differ."
+
+
+def comparison_table(
+    lines: list[dict[str, Any]],
+    points: str,
+    data: str,
+    budget: str,
+    units: Mapping[str, str] | None = None,
+) -> Table:
     """Models of a comparison, best first: scores and what they cost.
 
     Args:
@@ -218,7 +252,31 @@ def comparison_table(lines: list[dict[str, Any]], points: str, data: str, budget
         points: kind of points that was scored.
         data: name of the data.
         budget: of each training.
+        units: of each channel.
     """
     scored = [line for line in lines if line["mae"] is not None]
     title = f"{data}, {points} points, {budget} for each training"
-    return tidy_table(scored, title, COMPARISON_COLUMNS, UNITS)
+    columns = dict(COMPARISON_COLUMNS)
+    if units and len(set(units.values())) == 1 and (unit := next(iter(units.values()))):
+        columns |= {key: f"{columns[key]} ({unit})" for key in ("mae", "rmse", "bias")}
+    return tidy_table(scored, title, columns, UNITS + _average_note(units))
+
+
+def say_if_worse(lines: Sequence[Mapping[str, Any]], where: str, model: str | None = None) -> None:
+    """Say aloud which models have no lower error than persistence.
+
+    Args:
+        lines: with the keys model and mae.
+        where: what was scored, such as "at seen points".
+        model: the only one that matters; None: all but the reference forecasts.
+    """
+    errors = {str(line["model"]): line["mae"] for line in lines if line["mae"] is not None}
+    reference = errors.get("persistence")
+    for name, error in errors.items():
+        if reference is None or name in REFERENCES or model not in (None, name):
+            continue
+        if error >= reference:
+            say(
+                f"WARNING: {name} is no better than persistence {where}: MAE "
+                f"{error:.4g}, persistence {reference:.4g}."
+            )

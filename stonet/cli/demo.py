@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stonet.cli.options import Json, Settings, provenance
+from stonet.cli.options import Json, Settings, next_step, provenance
 
 if TYPE_CHECKING:
     from stonet.data.field import Field
@@ -61,9 +61,11 @@ def demo(
     if as_json:
         print_json(scores | facts)
         return
-    print_table(score_table(records, deviation))
+    units = dict(zip(trained.channels, trained.units, strict=True))
+    print_table(score_table(records, deviation, "test", units, trained.time_spec.step))
     say(f"Wrote {out}/: the model, forecast.nc, scores.json, figures/*.png ({seconds:.0f} s).")
-    say(f"Next: stonet evaluate {out}, or stonet predict {out} --at 0.5,0.5 --times +0.0035s")
+    say(next_step("stonet", "evaluate", out))
+    say(next_step("stonet", "predict", out, "--at", "0.5,0.5", "--times", "+0.0035s"))
 
 
 def _draw(
@@ -96,7 +98,9 @@ def _draw(
             title="Wave, forecast from 512 sensors",
         ),
         "error_by_lead": figures.error_by_lead(
-            records, title="Wave: error by lead time, test episodes"
+            records,
+            title="Wave: error by lead time, test episodes",
+            step=trained.time_spec.step,
         ),
         "training": figures.training_curve(history, title="Training"),
         "series": figures.series(

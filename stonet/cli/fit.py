@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stonet.cli.options import (
+    Bounds,
     DataArgument,
+    Horizon,
     Json,
+    Past,
     Preset,
     ReadSettings,
     Resume,
     Settings,
+    bounds_setting,
+    length_settings,
+    next_step,
     open_data,
     provenance,
     read_options,
@@ -27,6 +33,7 @@ from stonet.errors import UsageError
 if TYPE_CHECKING:
     from stonet.config import Config
     from stonet.training.task import Task
+    from stonet.training.trained_model import TrainedModel
 
 
 @read_options
@@ -47,6 +54,9 @@ def fit(
         float | None, typer.Option(help="Share of the points to hold out and score as unseen.")
     ] = None,
     resume: Resume = False,
+    past: Past = None,
+    horizon: Horizon = None,
+    bounds: Bounds = None,
     minutes: Annotated[
         float | None, typer.Option(help="CPU minutes of training, instead of train.epochs.")
     ] = None,
@@ -73,6 +83,7 @@ def fit(
         "data.unseen": unseen,
     }
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
+    extra += length_settings(past, horizon) + bounds_setting(bounds)
     with reporting():
         resolved = load_config(preset, config, [*(settings or []), *read, *extra])
         _fit(data, out, resolved, resume, as_json)
@@ -98,6 +109,8 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
         say("note: many points train slowly; see --minutes 10, --points 2000, --bbox.", quiet)
     with resumable(), training_bar(quiet) as watch:
         trained, state = fit_run(task, out, resume, watch)
+    if not quiet and len(task.nodes) <= MAX_LAPTOP_POINTS:
+        _compare_with_persistence(trained, task)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(trained.config, started))
@@ -105,17 +118,36 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
         say(f"{state.isolated} points have no neighbour within the radius; linked to the nearest.",
             quiet)  # fmt: skip
     say(f"Saved to {out} after {time.monotonic() - started:.0f} s.", quiet)
-    say(f"Next: stonet evaluate {out}", quiet)
+    say(next_step("stonet", "evaluate", out), quiet)
+
+
+def _compare_with_persistence(trained: TrainedModel, task: Task) -> None:
+    """Say aloud if the model is no better than persistence in validation."""
+    from stonet.cli.console import say_if_worse
+    from stonet.evaluation.metrics import find
+    from stonet.evaluation.scoring import evaluate
+    from stonet.models.baselines.persistence import persistence
+
+    name, channels = trained.config.model, trained.channels
+    reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
+    models = {name: trained.model, "persistence": reference}
+    records = evaluate(trained, task, "validation", models)
+    chosen = {"points": "seen", "lead": "all", "metric": "mae"}
+    chosen["channel"] = channels[0] if len(channels) == 1 else "all"
+    lines = [{"model": m, "mae": find(records, model=m, **chosen)} for m in models]
+    say_if_worse(lines, "in validation")
 
 
 def _summary(task: Task) -> str:
     """One sentence on the data, the windows and the graph."""
     spec, graph, dataset = task.time_spec, task.config.graph, task.dataset
+    names = dataset.episodes[0].channels, dataset.episodes[0].units
     unseen = f" ({len(dataset.unseen)} more held out)" if dataset.unseen else ""
     return (
         f"{dataset.name}: {', '.join(dataset.episodes[0].channels)} in "
         f"{len(dataset.episodes)} episode(s), {len(task.nodes)} points{unseen} "
         f"on a {task.nodes.kind}; {spec.past} steps in, {spec.horizon} out, "
         f"step {spec.step / 1e9:g} s; {graph.levels} levels, "
-        f"decoder radius {graph.decoder_radius:.4g}."
+        f"decoder radius {graph.decoder_radius:.4g}. "
+        f"Forecasts stay within: {'; '.join(task.scaler.describe(*names))}."
     )

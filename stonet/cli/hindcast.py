@@ -10,11 +10,15 @@ import typer
 
 from stonet.cli.options import (
     At,
+    Bounds,
+    GridStep,
     Json,
     OptionalData,
     ReadSettings,
     Resume,
     RunArgument,
+    Snap,
+    declared,
     load_run,
     open_for,
     provenance,
@@ -33,6 +37,9 @@ def hindcast(
         typer.Option(help="Interval of issue times: 6h is 0, 6, 12, 18 UTC; default: every frame."),
     ] = None,
     at: At = None,
+    grid: GridStep = None,
+    snap: Snap = True,
+    bounds: Bounds = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="Zarr store to write (.zarr).")] = (
         Path("hindcast.zarr")
     ),
@@ -44,6 +51,7 @@ def hindcast(
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.data.durations import parse_duration
     from stonet.inference.hindcast import hindcast as write_hindcasts
+    from stonet.inference.inputs import check_inputs
     from stonet.io.zarr_writer import check_store, check_unfinished
     from stonet.system import distributed
     from stonet.system.progress import reporting_to
@@ -53,9 +61,12 @@ def hindcast(
     if not resume and distributed.rank() == 0:
         check_unfinished(out)
     interval = None if step is None else parse_duration(step)
-    trained = load_run(run)
-    queries = query_points(at, trained)
+    trained = load_run(run).with_bounds(declared(bounds))
     dataset = open_for(trained, data, read, quiet)
+    trained.check_compatible(dataset.episodes[-1])
+    queries = query_points(at, grid, trained, dataset.points, snap, quiet)
+    for note in check_inputs(trained, dataset.episodes[-1]):
+        say(f"note: {note}", quiet)
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, reporting_to(bar):
         issues, leads, points = write_hindcasts(

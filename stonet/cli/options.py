@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -42,9 +43,24 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue after an interr
 At = Annotated[
     list[str] | None,
     typer.Option(
-        help="Query points: CSV of sites, 'lat,lon' (plane: 'x,y') or 'grid:0.25'; may be repeated."
+        help="Query points: names of stations, CSV of sites, 'lat,lon' (plane: 'x,y'); repeatable."
     ),
 ]
+
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option(help="Range of forecasts: wind_speed=0: or rh=0:100; may be repeated."),
+]
+GridStep = Annotated[
+    float | None,
+    typer.Option("--grid", help="Forecast on a regular grid over the region of the data: 0.25."),
+]
+Snap = Annotated[
+    bool,
+    typer.Option("--snap/--no-snap", help="Take places beside a station (100 m) for it."),
+]
+Past = Annotated[str | None, typer.Option(help="Length of the inputs: steps, or such as 24h.")]
+Horizon = Annotated[str | None, typer.Option(help="Length of the forecast: steps, or such as 12h.")]
 
 ReadSettings = Sequence[str]  # "read.key=value", from the options below
 READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> type, names, help
@@ -55,6 +71,8 @@ READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> typ
     "points": (int, [], "Maximum number of points, spread evenly."),
     "every": (str, [], "Resample: 1h gives averages around full hours."),
     "timezone": (str, [], "Time zone of times without one, such as Europe/Berlin."),
+    "units": (str, [], "Units of variables without one: temperature=degC,wind=m s-1."),
+    "rename": (str, [], "New names of variables: old=new; several separated by commas."),
     "stations": (str, [], "Table of station positions, if the data have none."),
 }
 
@@ -150,6 +168,38 @@ def open_data(
     return dataset
 
 
+def length_settings(past: str | None, horizon: str | None) -> list[str]:
+    """--past and --horizon as settings."""
+    given = {"past": past, "horizon": horizon}
+    return [f"data.{key}={_length(text)}" for key, text in given.items() if text is not None]
+
+
+def _length(text: str) -> str:
+    """A number of steps, or a duration in quotes."""
+    return text if text.isdigit() else json.dumps(text)
+
+
+def bounds_setting(bounds: list[str] | None) -> list[str]:
+    """--bounds as a setting."""
+    return [f"data.bounds={json.dumps(','.join(bounds))}"] if bounds else []
+
+
+def declared(bounds: list[str] | None) -> dict[str, str]:
+    """--bounds by channel.
+
+    Raises:
+        UsageError: it is not NAME=LOW:HIGH.
+    """
+    from stonet.config import load_config
+
+    return load_config(settings=bounds_setting(bounds)).data.bounds
+
+
+def next_step(*words: object) -> str:
+    """A command to continue with, quoted so that it can be pasted into a shell."""
+    return f"Next: {shlex.join(map(str, words))}"
+
+
 def load_run(path: Path) -> TrainedModel:
     """Load a trained model, on a GPU where this process has one to itself."""
     from stonet.errors import UsageError
@@ -174,16 +224,42 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
 
     defaults = (trained.config if data is None else reading_for(trained)).read.model_dump()
     options = load_config(settings=read).model_dump(exclude_unset=True).get("read", {})
-    config = make_config({"read": defaults | options})
-    dataset = open_data(data or trained.dataset, config.read, quiet=quiet)
+    config = make_config({"read": defaults | options}).read
+    config._known_places = trained.nodes
+    dataset = open_data(data or trained.dataset, config, quiet=quiet)
     return held_out(trained, dataset) if data is None else dataset
 
 
-def query_points(at: list[str] | None, trained: TrainedModel) -> Points | None:
-    """The points given by --at, all in one; None without the option."""
-    from stonet.io.sites import parse_sites
+def query_points(
+    at: list[str] | None,
+    grid: float | None,
+    trained: TrainedModel,
+    stations: Points,
+    snap: bool,
+    quiet: bool,
+) -> Points | None:
+    """The points given by --at or --grid, all in one; None without these options.
 
-    return parse_sites(at, trained.nodes.kind) if at else None
+    Args:
+        at: positions, files, grids or names of stations.
+        grid: step of a grid over the region of the stations.
+        trained: the model, whose training points have names, too.
+        stations: the points of the data.
+        snap: whether a place beside a station is taken for it, which is printed.
+        quiet: print nothing.
+    """
+    from stonet.cli.console import say
+    from stonet.errors import UsageError
+    from stonet.inference.places import find_places, region_grid
+
+    if grid is not None:
+        if at:
+            raise UsageError("Give either --at or --grid: one file holds a grid or single places.")
+        return region_grid(grid, stations)
+    places, notes = find_places(at or None, stations, trained.nodes, snap)
+    for note in notes:
+        say(f"note: {note}", quiet)
+    return places
 
 
 def provenance(config: Config, started: float) -> dict[str, Any]:

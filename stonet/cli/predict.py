@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,14 @@ import typer
 
 from stonet.cli.options import (
     At,
+    Bounds,
+    GridStep,
     Json,
     OptionalData,
     ReadSettings,
     RunArgument,
+    Snap,
+    declared,
     load_run,
     open_for,
     provenance,
@@ -28,6 +33,8 @@ def predict(
     run: RunArgument,
     data: OptionalData = None,
     at: At = None,
+    grid: GridStep = None,
+    snap: Snap = True,
     times: Annotated[
         list[str] | None,
         typer.Option(help="Lead times or dates: '+1h30min', 2026-03-01; may be repeated."),
@@ -35,6 +42,7 @@ def predict(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="File to write: .nc, .zarr, .csv or .parquet.")
     ] = Path("forecast.nc"),
+    bounds: Bounds = None,
     memory: Annotated[
         str | None, typer.Option(help="Memory limit of the program, such as 2G.")
     ] = None,
@@ -44,7 +52,9 @@ def predict(
     """Forecast what follows the last time of the data, at its points or anywhere else."""
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.errors import UsageError
-    from stonet.inference.forecast import forecast, forecast_to_file
+    from stonet.inference.forecast import forecast, forecast_to_file, latest_frames, support
+    from stonet.inference.inputs import InputWarning, check_inputs
+    from stonet.inference.support import silent_notes, support_notes
     from stonet.io.write import check_writable, write
     from stonet.system import distributed
     from stonet.system.progress import reporting_to
@@ -55,12 +65,16 @@ def predict(
     if distributed.size() > 1 and suffix != ".zarr":
         raise UsageError(f"Several processes can only write a Zarr store: -o x.zarr, not '{out}'.")
     limit = _memory_limit(memory)
-    trained = load_run(run)
-    queries = query_points(at, trained)
+    trained = load_run(run).with_bounds(declared(bounds))
     dataset = open_for(trained, data, read, quiet)
     last = dataset.episodes[-1]
     recent = last.between(max(0, len(last.times) - trained.time_spec.past), len(last.times))
     field = recent.take(dataset.seen)  # points held out stay held out
+    trained.check_compatible(field)
+    queries = query_points(at, grid, trained, field.points, snap, quiet)
+    for note in check_inputs(trained, latest_frames(trained, field, screened=False)):
+        say(f"note: {note}", quiet)
+    warnings.simplefilter("ignore", InputWarning)  # the same notes
     with counting_bar("predicting", quiet, delay=2.0) as bar, reporting_to(bar):
         if suffix in (".zarr", ".nc"):  # written in chunks
             frames, points = forecast_to_file(trained, field, out, queries, times, limit)
@@ -68,9 +82,15 @@ def predict(
             result = forecast(trained, field, queries, times, limit)
             write(result, out)
             frames, points = len(result.times), len(result.points)
-    facts = {"out": str(out), "points": points, "times": frames}
+    window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
+    points_asked = field.points if queries is None else queries
+    cautions = silent_notes(window)
+    cautions += support_notes(support(window, points_asked, radius), points_asked, radius)
+    facts = {"warnings": list(cautions), "out": str(out), "points": points, "times": frames}
     if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained.config, started))
+    for caution in cautions:
+        say(f"warning: {caution}", quiet)
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
 
 

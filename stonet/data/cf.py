@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stonet.data.durations import UNITS
+from stonet.data.grid import Grid
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,7 +57,7 @@ SITES: dict[str, dict[str, Any]] = {
 
 
 def to_xarray(field: Field) -> xr.Dataset:
-    """A data set with dims (time, station).
+    """A data set with dims (time, station), or (time, lat, lon) on a grid.
 
     Forecasts have the coordinates forecast_reference_time and forecast_period.
     """
@@ -69,7 +70,9 @@ def to_xarray(field: Field) -> xr.Dataset:
         name: (("time", "station"), values[:, :, i], attrs, missing)
         for i, (name, attrs) in enumerate(channels.items())
     }
-    return xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+    stations = xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+    grid = Grid.of(field.points)
+    return stations if grid is None else grid.with_dims(stations)
 
 
 def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
@@ -97,7 +100,9 @@ def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
     linked = {"ancillary_variables": " ".join(ancillary)} if ancillary else {}
     written = _plain(field.channels)
     channels = {
-        written[name]: {"units": unit, "long_name": name, **linked} for name, unit in field.quantity
+        written[name]: {"long_name": name, **field.channel_attrs.get(name, {}), **linked}
+        | ({"units": unit} if unit else {})  # none: unknown; CF takes "1" for dimensionless
+        for name, unit in field.quantity
     }
     about = {"Conventions": "CF-1.11", "featureType": "timeSeries", **field.attrs}
     return xr.Dataset(sites, coords, about), channels
@@ -119,6 +124,8 @@ def outline_of_many(
 ) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
     """As `outline`, with dims (forecast_reference_time, forecast_period, station).
 
+    The coordinate time is the valid time of each forecast.
+
     Args:
         field: one of the forecasts.
         issued: issue times of all forecasts, in nanoseconds.
@@ -131,6 +138,8 @@ def outline_of_many(
         issue: (issue, *_timeline(issued, field.calendar, issue_attrs)[1:]),
         lead: (lead, *_periods(lengths, field.calendar)[1:]),
     }
+    valid, long = issued[:, None] + lengths, {"standard_name": "time", "long_name": "valid time"}
+    coords["time"] = ((issue, lead), *_timeline(valid, field.calendar, long)[1:])
     attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}
     result = dataset.drop_vars(["time", issue, lead]).assign_coords(coords)
     result.attrs = attrs
@@ -161,7 +170,7 @@ def _periods(lead: np.ndarray, calendar: bool) -> tuple[Any, ...]:
 
 def _largest_unit(times: np.ndarray) -> tuple[str, str, int]:
     """Name, symbol and length of the largest unit of which all times are multiples."""
-    common = int(np.gcd.reduce(np.atleast_1d(times)))
+    common = int(np.gcd.reduce(np.ravel(times)))
     units = zip(WORDS, reversed(UNITS), reversed(UNITS.values()), strict=True)
     return next(unit for unit in units if common % unit[2] == 0)
 

@@ -18,6 +18,7 @@ from stonet.data import cf, display, selection, validation
 from stonet.data.dates import time_label as time_label
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
+from stonet.data.physical_limits import is_angle, is_direction
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-@dataclass(frozen=True, eq=False)
-class Field:
+@dataclass(frozen=True, eq=False, repr=False)
+class Field(display.Described):
     """Observed or forecast values at points through time; checked once and immutable.
 
     Example:
@@ -40,12 +41,15 @@ class Field:
         points: positions and names of the nodes.
         channels: one name for each channel.
         mask: True where a value was observed (None: where it is not NaN).
-        units: one for each channel (empty: "1" for all).
+        units: one for each channel; "" is unknown, "1" a number without a dimension (empty: all
+            are unknown).
         calendar: whether `times` are dates, with hours of the day and days of the year.
         reference_time: of a forecast, the last time with observations (issue time).
         attrs: free metadata (title, source, licence).
         sites: numbers of each point, such as the altitude, by name.
         notes: sentences about changes made on reading (merged, dropped, assumed).
+        channel_attrs: CF attributes of channels by name, such as standard_name, long_name,
+            cell_methods, valid_min and valid_max.
 
     Raises:
         DataError: shapes, types, times or values do not fit; the message names the first defect.
@@ -62,6 +66,7 @@ class Field:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, Float64[np.ndarray, " node"]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    channel_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -77,7 +82,9 @@ class Field:
         count = len(self.points)
         sites = {n: validation.checked_site(n, row, count) for n, row in self.sites.items()}
         checked = dict(values=values, mask=mask, times=times, channels=channels, units=units)
-        for key, value in (checked | {"sites": sites, "notes": tuple(self.notes)}).items():
+        about = {name: dict(self.channel_attrs.get(name, {})) for name in channels}
+        kept = {"sites": sites, "notes": tuple(self.notes), "channel_attrs": about}
+        for key, value in (checked | kept).items():
             object.__setattr__(self, key, value)
 
     @classmethod
@@ -88,17 +95,11 @@ class Field:
             **parts: all attributes. Values must be NaN exactly where the mask is False.
         """
         made = object.__new__(cls)
-        for key, value in parts.items():
+        for key, value in ({"channel_attrs": {}} | parts).items():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(made, key, value)
         return made
-
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
 
     def _title(self) -> str:
         times, stations, channels = self.values.shape
@@ -249,6 +250,17 @@ class Field:
             },
         )
 
+    def angles(self) -> tuple[str, ...]:
+        """The channels that are directions in degrees, by their names, units and values."""
+        found = []
+        for c, (name, unit) in enumerate(self.quantity):
+            standard_name = str(self.channel_attrs.get(name, {}).get("standard_name", ""))
+            if is_direction(name, standard_name):
+                values = self.values[..., c][self.observed[..., c]]
+                low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+                found += [name] * is_angle(name, unit, standard_name, low, high)
+        return tuple(found)
+
     def to_dataframe(self) -> pd.DataFrame:
         """A long table: one row for each time and station, one column for each channel.
 
@@ -296,8 +308,8 @@ class Field:
         write(self, path)
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(display.Described):
     """One or more Fields (episodes) on the same points, and the points held out from training.
 
     A window never crosses the end of an episode.
@@ -339,12 +351,6 @@ class Dataset:
         object.__setattr__(self, "unseen", tuple(int(i) for i in self.unseen))
         if self.unseen and not set(self.unseen) < set(range(len(first.points))):
             raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
-
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
 
     def _title(self) -> str:
         frames = sum(len(episode.times) for episode in self.episodes)

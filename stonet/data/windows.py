@@ -71,8 +71,12 @@ class Windows:
         return stored[index[:, None], self.nodes] if few else stored[index][:, self.nodes]
 
     def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
-        """As `at`, without the values that are hidden from the inputs."""
+        """As `at`, without values that are hidden from the inputs or far outside the range."""
         values, observed = self.at(index)
+        far = self.scaler.far_normalised(values)
+        if far is not None:  # an instrument error
+            observed = observed & ~far
+            values = values * observed
         if self.hidden is None:
             return values, observed
         shown = torch.from_numpy(~self.hidden[index])[..., None]

@@ -38,5 +38,7 @@ CARD = Card(
 
 def pv_rhode_island() -> Dataset:
     """All 100 sites."""
-    field = read_with(obtain(CARD), ReadConfig(variables=("cf_profile",)))
+    field = read_with(
+        obtain(CARD), ReadConfig(variables=("cf_profile",), units={"cf_profile": "1"})
+    )
     return Dataset((labelled(field, CARD),), CARD.name)

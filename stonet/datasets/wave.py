@@ -224,6 +224,7 @@ def _field(values: Float32[np.ndarray, "time node"], points: Points, step: int, 
         values=values[..., None],
         times=step * np.arange(len(values)),
         points=points,
+        units=("1",),
         calendar=False,
         attrs={
             "title": "Wave: a membrane on the unit square, pushed by hidden sources",

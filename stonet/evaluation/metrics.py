@@ -22,6 +22,7 @@ from stonet.errors import DataError, StonetError, UsageError, unknown_name
 
 Record = dict[str, Any]  # keys: dataset, model, points, channel, lead, metric, value, seed
 STATISTICS = ("absolute", "squared", "error", "relative")
+POWERS = {"absolute": 1, "squared": 2, "error": 1, "relative": 0}  # of the unit
 METRICS: dict[str, Callable[[Mapping[str, float]], float]] = {
     "mae": lambda mean: mean["absolute"],
     "rmse": lambda mean: math.sqrt(mean["squared"]),
@@ -88,13 +89,21 @@ class Statistics:
         self.sums += sums
         self.counts += torch.stack([mask, mask, mask, nonzero]).sum(dim=(1, 3)).cpu()
 
-    def value(self, metric: str, lead: int | None = None, channel: int | None = None) -> float:
+    def value(
+        self,
+        metric: str,
+        lead: int | None = None,
+        channel: int | None = None,
+        scale: Sequence[float] | None = None,
+    ) -> float:
         """One metric.
 
         Args:
             metric: "mae", "rmse", "mape" or "bias".
             lead: position, from 0 (None: over all leads).
             channel: position, from 0 (None: over all channels).
+            scale: of each channel, by which errors are divided before they are averaged over
+                channels; None: 1.
 
         Returns:
             the value in the data's units (MAPE: percent); NaN if nothing was observed.
@@ -103,7 +112,12 @@ class Statistics:
             raise unknown_name("metric", metric, METRICS)
         leads = slice(None) if lead is None else [lead]
         channels = slice(None) if channel is None else [channel]
-        sums = self.sums[:, leads][:, :, channels].sum(dim=(1, 2))
+        sums = self.sums
+        if scale is not None:
+            size = torch.tensor(scale, dtype=torch.float64)
+            powers = torch.tensor([POWERS[name] for name in STATISTICS], dtype=torch.float64)
+            sums = sums / size ** powers[:, None, None]
+        sums = sums[:, leads][:, :, channels].sum(dim=(1, 2))
         counts = self.counts[:, leads][:, :, channels].sum(dim=(1, 2))
         return METRICS[metric](dict(zip(STATISTICS, (sums / counts).tolist(), strict=True)))
 
@@ -114,10 +128,13 @@ class Statistics:
         points: Literal["seen", "unseen", "unseen-no-history"],
         channels: Sequence[str],
         seed: int,
+        scale: Sequence[float] | None = None,
     ) -> list[Record]:
         """All metrics as tidy records, for each channel and lead, and for "all" of them.
 
-        Leads count from 1. `value` is None if nothing was observed, since JSON has no NaN.
+        Channels of several units have no common one: their "all" is the mean of errors divided by
+        `scale`, the training standard deviations. Leads count from 1. `value` is None if nothing
+        was observed, since JSON has no NaN.
 
         Args:
             dataset: name of the data.
@@ -125,6 +142,7 @@ class Statistics:
             points: which points were scored.
             channels: names of the channels.
             seed: of the training.
+            scale: of each channel, for "all" channels; None: they have one unit.
         """
         num_leads, num_channels = self.sums.shape[1:]
         if len(channels) != num_channels:
@@ -140,7 +158,11 @@ class Statistics:
                 "channel": name,
                 "lead": lead,
                 "metric": metric,
-                "value": None if math.isnan(value := self.value(metric, row, column)) else value,
+                "value": None
+                if math.isnan(
+                    value := self.value(metric, row, column, scale if column is None else None)
+                )
+                else value,
                 "seed": seed,
             }
             for name, column in names.items()

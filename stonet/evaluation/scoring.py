@@ -44,7 +44,7 @@ def evaluate(
     Args:
         trained: gives scaler, time specification and seed.
         task: the data to score on.
-        part: "test", "validation" or "train".
+        part: "test", "validation", "train" or "all".
         models: by name (None: the trained model and its reference forecasts).
         on_progress: called with the number of scored groups and their total.
 
@@ -52,7 +52,8 @@ def evaluate(
         >>> records = evaluate(trained, task)
         >>> find(records, model="stonet", points="seen", channel="t2m", metric="mae", lead="all")
     """
-    models = reference_forecasts(trained, task) if models is None else models
+    if models is None:
+        models = reference_forecasts(trained, task, fitted=part != "all")
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
     groups: list[tuple[Group, Index, Index]] = [("seen", seen, seen)]
     if len(unseen):
@@ -71,30 +72,46 @@ def evaluate(
         on_progress(number, len(jobs), name)
         statistics = score(model, trained, task, part, nodes, queries)
         records += statistics.records(
-            task.dataset.name, name, label, trained.channels, trained.config.train.seed
+            task.dataset.name,
+            name,
+            label,
+            trained.channels,
+            trained.config.train.seed,
+            common_scale(trained),
         )
     on_progress(len(jobs), len(jobs), "")
     return records
 
 
-def reference_forecasts(trained: TrainedModel, task: Task) -> dict[str, Forecaster]:
+def reference_forecasts(
+    trained: TrainedModel, task: Task, fitted: bool = True
+) -> dict[str, Forecaster]:
     """The trained model and its reference forecasts, fitted to the task's training part.
 
     Daily persistence is left out where the inputs are shorter than a day or have no hours. If the
     model has a linear base, that base is the linear reference.
+
+    Args:
+        trained: the trained model.
+        task: the data.
+        fitted: whether references are fitted to the training part. If all of the data are scored,
+            they would have seen what they forecast: only those without a fit remain.
     """
     models: dict[str, Forecaster] = {trained.config.model: trained.model}
     base = getattr(trained.model, "base", None)
-    train, validation = task.windows("train", task.stride), task.validation_windows
     for name in REFERENCE_FORECASTS:
         if name in models or (name == "daily" and no_daily(trained.time_spec) is not None):
             continue
         if name == "linear" and base is not None and base.kind == "ridge":
             models[name] = LinearForecaster(base)
             continue
+        if not fitted and name not in ("persistence", "daily"):
+            continue
         config = trained.config.model_copy(update={"model": name})
         models[name] = build_model(config, trained.time_spec, len(trained.channels), task.nodes)
-        models[name].fit_closed_form(train, validation, task.nodes)
+        if fitted:
+            train = task.windows("train", task.stride)
+            models[name].fit_closed_form(train, task.validation_windows, task.nodes)
     return models
 
 
@@ -112,7 +129,7 @@ def score(
         model: whose forecasts are scored.
         trained: gives the scaler.
         task: the data.
-        part: "test", "validation" or "train".
+        part: "test", "validation", "train" or "all".
         nodes: positions of the points whose history is given.
         queries: positions of the points that are scored.
     """
@@ -169,6 +186,11 @@ def empty_statistics(trained: TrainedModel) -> Statistics:
     """Statistics for the model's leads and channels; the scaler sets what is a zero target."""
     zero = ZERO_TARGET * torch.tensor(trained.scaler.std, dtype=torch.float64)
     return Statistics(trained.time_spec.horizon, len(trained.channels), zero)
+
+
+def common_scale(trained: TrainedModel) -> tuple[float, ...] | None:
+    """What errors are divided by before they are averaged over channels; None: one unit."""
+    return trained.scaler.std if len(set(trained.units)) > 1 else None
 
 
 def check_scorable(trained: TrainedModel, dataset: Dataset) -> None:

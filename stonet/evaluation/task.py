@@ -14,6 +14,8 @@ from stonet.graph.neighbours import own_nodes
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
+ALL = "all"  # the part that is all of the data
+
 
 def held_out(trained: TrainedModel, dataset: Dataset) -> Dataset:
     """The data set with the points as unseen that the model was not trained on.
@@ -34,17 +36,20 @@ def held_out(trained: TrainedModel, dataset: Dataset) -> Dataset:
     return replace(dataset, unseen=tuple(np.flatnonzero(~is_trained).tolist()))
 
 
-def scored_task(trained: TrainedModel, dataset: Dataset) -> Task:
+def scored_task(trained: TrainedModel, dataset: Dataset, part: str = "test") -> Task:
     """The data set, split and scaled as for training.
 
     Args:
         trained: the model.
         dataset: on which it is scored.
+        part: that will be scored; for "all" the data are not split, however short they are.
 
     Raises:
         DataError: the data are of another kind than those of training.
     """
     check_scorable(trained, dataset)
     dataset, data = held_out(trained, dataset), trained.config.data
-    parts = split(dataset, trained.time_spec, data.split, data.stride or 1)
+    parts = {ALL: dataset.episodes}
+    if part != ALL:
+        parts = split(dataset, trained.time_spec, data.split, data.stride or 1)
     return Task(dataset, trained.config, trained.time_spec, trained.scaler, parts)

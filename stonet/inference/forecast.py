@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from stonet.data.cf import outline
 from stonet.data.dates import Times, as_list, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
+from stonet.data.grid import Grid
 from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
+from stonet.inference.inputs import check_inputs, warn_of_inputs, without_far_values
 from stonet.inference.session import Session, select_queries
+from stonet.inference.support import support_notes
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
 from stonet.system.progress import report_progress
@@ -27,6 +31,10 @@ from stonet.training.trained_model import TrainedModel
 MAX_LEAD = 1.25  # in trained horizons
 MAX_AGE = 1.5  # of inputs, in trained past lengths
 MIN_STEP = 0.5  # of the data, in trained steps
+KEPT_ATTRIBUTES = (  # of the data, which hold for forecasts from them, too
+    *("license", "licence", "institution", "references", "acknowledgement", "acknowledgment"),
+    *("citation", "project", "creator_name", "creator_url", "publisher_name", "publisher_url"),
+)
 BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
 
 
@@ -73,7 +81,9 @@ def forecast(
         values[:, done : done + chunk.shape[2]] = chunk[0]
         done += chunk.shape[2]
         report_progress(done, len(queries))
-    return as_field(trained, latest_frames(trained, field), values, requested, queries)
+    notes = warn_of_inputs(trained, latest_frames(trained, field, False))
+    made = as_field(trained, latest_frames(trained, field), values, requested, queries)
+    return replace(made, notes=notes) if notes else made
 
 
 def forecast_to_file(
@@ -104,6 +114,10 @@ def forecast_to_file(
     queries, requested, batch = _prepare(trained, field, at, times)
     session = _matching_session(trained, field, session)
     width = min(session.max_queries, -(-len(queries) // distributed.size()))
+    grid = Grid.of(queries)
+    if grid is not None:
+        _grid_to_file(trained, field, Path(path), session, (queries, requested, batch), memory)
+        return len(requested), len(queries)
     empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
     with open_writer(Path(path), (len(requested), width), *outline(empty)) as write:
         encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
@@ -117,12 +131,47 @@ def forecast_to_file(
     return len(requested), len(queries)
 
 
+def _grid_to_file(
+    trained: TrainedModel,
+    field: Field,
+    path: Path,
+    session: Session,
+    request: tuple[Points, Int64[np.ndarray, " future"], Batch],
+    memory: int | str | None,
+) -> None:
+    """As `forecast_to_file`, with the dims of the grid that the queries form; some rows a piece."""
+    queries, requested, batch = request
+    unsorted = Grid.of(queries)
+    assert unsorted is not None
+    queries = queries.take(np.argsort(unsorted.cells))
+    grid = replace(unsorted, cells=np.sort(unsorted.cells))
+    (count, columns), size, rank = grid.shape, distributed.size(), distributed.rank()
+    rows = max(1, min(session.max_queries // columns, -(-count // size)))
+    empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
+    about, variables = outline(empty)
+    dims, chunks = ("time", *grid.dims), (len(requested), rows, columns)
+    with open_writer(path, chunks, grid.with_dims(about), variables, dims) as write:
+        encoded, chunk_size = session.encode(batch), session.chunk_size(_in_bytes(memory))
+        starts = range(rank * rows, count, size * rows)
+        for number, start in enumerate(starts):
+            stop = min(start + rows, count)
+            first, last = np.searchsorted(grid.cells, (start * columns, stop * columns)).tolist()
+            if first < last:
+                part = select_queries(queries, first, last)
+                decoded = list(session.forecast_chunks(encoded, batch, part, chunk_size))
+                values = np.concatenate(decoded, axis=2)[0]
+                write((0, start, 0), grid.scatter_fields(values, start, stop))
+            trim_memory()
+            report_progress(number + 1, len(starts))
+
+
 def _prepare(
     trained: TrainedModel, field: Field, at: Points | None, times: Times | None
 ) -> tuple[Points, Int64[np.ndarray, " future"], Batch]:
     """Query points, requested times and the input batch; refused if they do not fit the model."""
     trained.check_compatible(field)
     check_step(trained, field)
+    check_inputs(trained, latest_frames(trained, field, False))
     check_observed(trained, field)
     queries = field.points if at is None else at
     check_geometry(field.points, queries)
@@ -193,12 +242,19 @@ def requested_times(
     return requested
 
 
-def latest_frames(trained: TrainedModel, field: Field) -> Field:
-    """The last frames of the field: at most `past` of them, and none that is too old."""
+def latest_frames(trained: TrainedModel, field: Field, screened: bool = True) -> Field:
+    """The last frames of the field: at most `past` of them, and none that is too old.
+
+    Args:
+        trained: a trained model.
+        field: observations.
+        screened: whether values far outside of what training saw count as missing.
+    """
     time_spec = trained.time_spec
-    oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
+    oldest = int(field.times[-1]) - int(MAX_AGE * time_spec.past * time_spec.step)  # exactly
     recent = np.flatnonzero(field.times > oldest)
-    return field.between(int(recent[-time_spec.past :][0]), len(field.times))
+    frames = field.between(int(recent[-time_spec.past :][0]), len(field.times))
+    return without_far_values(trained, frames) if screened else frames
 
 
 def latest_batch(
@@ -246,15 +302,18 @@ def as_field(
         calendar=window.calendar,
         reference_time=int(window.times[-1]),
         attrs={
+            **{key: text for key, text in window.attrs.items() if key.lower() in KEPT_ATTRIBUTES},
             "title": f"Forecast by {trained.config.model}",
             "source": f"stonet, trained on {trained.dataset}",
         },
+        channel_attrs=window.channel_attrs,
         sites=support(window, queries, trained.config.graph.decoder_radius),
     )
     if values is None:
         empty, missing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
         return Field.trusted(values=empty, mask=missing, notes=(), **metadata)
-    return Field(values=values, **metadata)
+    notes = support_notes(metadata["sites"], queries, trained.config.graph.decoder_radius)
+    return Field(values=values, notes=notes, **metadata)
 
 
 def support(

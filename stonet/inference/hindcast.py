@@ -25,6 +25,7 @@ from stonet.inference.forecast import (
     latest_batch,
     latest_frames,
 )
+from stonet.inference.inputs import check_inputs
 from stonet.inference.session import MAX_QUERIES, Session, select_queries, select_windows
 from stonet.io.zarr_writer import ZarrWriter
 from stonet.models.forecaster import Encoding
@@ -90,6 +91,7 @@ def hindcast(
     """
     trained.check_compatible(field)
     check_step(trained, field)
+    check_inputs(trained, field)
     history = _History(trained, field, seen)
     queries = history.nodes if at is None else at
     check_geometry(history.nodes, queries)
@@ -147,7 +149,7 @@ class _History:
     def too_old(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
         """Whether some frames of the window are too old to be used."""
         time_spec, times = self.trained.time_spec, self.field.times
-        oldest = times[issues] - MAX_AGE * time_spec.past * time_spec.step
+        oldest = times[issues] - int(MAX_AGE * time_spec.past * time_spec.step)
         return times[issues + 1 - time_spec.past] <= oldest
 
     def unobserved(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
@@ -160,7 +162,7 @@ class _History:
         trained, time_spec, times = self.trained, self.trained.time_spec, self.field.times
         windows = Windows((self.field,), trained.scaler, times, issues, time_spec, nodes=self.seen)
         return make_batch(
-            windows.at,
+            windows.given,
             times,
             issues[:, None] + np.arange(1 - time_spec.past, 1),
             self.target_times(issues),

@@ -24,6 +24,7 @@ from stonet.inference.forecast import (
     latest_frames,
     requested_times,
 )
+from stonet.inference.inputs import warn_of_inputs
 from stonet.inference.session import Session, select_frames
 from stonet.models.forecaster import Encoding, FrameEncoding, narrow
 from stonet.training.trained_model import TrainedModel
@@ -130,6 +131,7 @@ class Stream:
         """
         trained, session, field = self.trained, self._session, self.field
         check_step(trained, field)
+        warn_of_inputs(trained, latest_frames(trained, field, False))
         check_observed(trained, field)
         queries = self.points if at is None else at
         check_geometry(self.points, queries)

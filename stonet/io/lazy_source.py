@@ -63,6 +63,8 @@ class LazySource:
         attrs: attributes that are kept with the values.
         notes: what reading did or assumed, one sentence each.
         cells: values that are read for one frame, including unwanted ones; 0: node x channel.
+        channel_attrs: CF attributes of channels by name.
+        renamed: original names of columns that have been renamed.
     """
 
     origin: str
@@ -79,6 +81,8 @@ class LazySource:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     cells: int = 0
+    channel_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    renamed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -164,7 +168,41 @@ def from_field(field: Field) -> LazySource:
         sites=field.sites,
         attrs=field.attrs,
         notes=field.notes,
+        channel_attrs=field.channel_attrs,
     )
+
+
+def with_names_and_units(sources: Sequence[LazySource], config: ReadConfig) -> list[LazySource]:
+    """The sources with renamed channels and declared units.
+
+    Raises:
+        UsageError: no source has such a channel, or two would have one name.
+    """
+    known = {name for source in sources for name in (*source.channels, *source.renamed)}
+    for old, new in config.rename.items():
+        if old not in known and new not in known:
+            raise UsageError(
+                f"No variable '{old}' to rename; there are: {', '.join(sorted(known))}."
+            )
+    renamed = [_renamed(source, config) for source in sources]
+    known = {name for source in renamed for name in source.channels}
+    for name in config.units:
+        if name not in known:
+            raise UsageError(
+                f"No variable '{name}' to give a unit; there are: {', '.join(sorted(known))}."
+            )
+    return renamed
+
+
+def _renamed(source: LazySource, config: ReadConfig) -> LazySource:
+    channels = tuple(config.rename.get(name, name) for name in source.channels)
+    if len(set(channels)) < len(channels):
+        raise UsageError(f"Two variables of '{source.origin}' would have one name: {channels}.")
+    units = tuple(
+        config.units.get(name, unit) for name, unit in zip(channels, source.units, strict=True)
+    )
+    about = {config.rename.get(name, name): attrs for name, attrs in source.channel_attrs.items()}
+    return replace(source, channels=channels, units=units, channel_attrs=about)
 
 
 def inside_box(points: Points, box: tuple[float, float, float, float]) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
@@ -16,6 +17,7 @@ from jaxtyping import Float32, Float64, Int64
 from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.data.geometry import Points, curve_order
+from stonet.data.validation import check_span
 from stonet.errors import DataError
 from stonet.io.accumulator import Accumulator, bin_times, block_cells
 from stonet.io.lazy_source import LazySource, empty_selection, expand_levels
@@ -41,6 +43,7 @@ def merge_sources(sources: Sequence[LazySource], config: ReadConfig) -> Field:
     _check_compatible(parts)
     parts, notes = _align_points(parts, config)
     times = np.unique(np.concatenate([bin_times(part.times, config) for part in parts]))
+    check_span(times, parts[0].calendar)
     accumulator = Accumulator(times, parts[0].points, channels, config, parts[0].calendar)
     accumulator.total = sum(len(part.times) for part in parts)
     for part in parts:
@@ -60,6 +63,7 @@ def merge_sources(sources: Sequence[LazySource], config: ReadConfig) -> Field:
         attrs={k: v for part in reversed(parts) for k, v in part.attrs.items()},
         sites=_merge_sites(parts),
         notes=tuple(dict.fromkeys(notes)),
+        channel_attrs={n: _first_attrs(parts, n) for n in channels},
     )
     return _drop_empty_points(field, sources[0].origin)
 
@@ -76,6 +80,12 @@ def _merge_channels(parts: Sequence[LazySource]) -> tuple[tuple[str, ...], tuple
                     f"'{part.origin}'. Convert one of them."
                 )
     return tuple(channels), tuple(unit for unit, _ in channels.values())
+
+
+def _first_attrs(parts: Sequence[LazySource], channel: str) -> dict[str, Any]:
+    """The attributes of a channel, from the first part that has each."""
+    found = (part.channel_attrs.get(channel, {}) for part in reversed(parts))
+    return {key: value for attrs in found for key, value in attrs.items()}
 
 
 def _merge_sites(parts: Sequence[LazySource]) -> dict[str, np.ndarray]:

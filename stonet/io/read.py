@@ -14,9 +14,11 @@ from pydantic import ValidationError
 
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
+from stonet.data.physical_limits import quantity_of
 from stonet.errors import DataError, UsageError
-from stonet.io.lazy_source import LazySource, NoValues, from_field
+from stonet.io.lazy_source import LazySource, NoValues, from_field, with_names_and_units
 from stonet.io.merge import merge_sources
+from stonet.io.safety import check_plain
 from stonet.system.progress import report_progress
 
 # the function (module:name) that opens each format: (path, config) -> list[LazySource]
@@ -54,7 +56,8 @@ def read(source: Any, **options: Any) -> Field:
         source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder of such files, a
             pattern such as "era5/*.grib", a pandas or xarray object, or a list of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
-            timezone, stations, ... `stations` may also be a table, Points, or a dictionary of
+            timezone, stations, units={"temperature": "degC"}, rename={"old": "new"}, ...
+            `stations` may also be a table, Points, or a dictionary of
             names and pairs (lat, lon).
 
     Returns:
@@ -103,13 +106,17 @@ def read_with(source: Any, config: ReadConfig) -> Field:
     if isinstance(source, Field):  # its points were accepted before
         config = config.model_copy(update={"same_place": "keep"})
     check_options(config)
+    earlier = {new: old for old, new in config.rename.items()}
+    names = [(name, earlier[name]) if name in earlier else (name,) for name in config.variables]
+    # sources are opened by their own names; those that have the new names already keep them
+    original = config.model_copy(update={"variables": tuple(n for pair in names for n in pair)})
     try:
-        sources = open_sources(source, config)
+        sources = open_sources(source, original)
     except NoValues as error:
         sources = _rename_channel(source, config, error)
     if not sources:
         raise DataError(f"There is nothing to read in {source!r}.")
-    return merge_sources(sources, config)
+    return merge_sources(with_names_and_units(sources, config), config)
 
 
 def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
@@ -209,6 +216,7 @@ def _open_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
 
 def _open_file(path: Path, config: ReadConfig) -> list[LazySource]:
     """The content of a file, by the format of its suffix or else of its first bytes."""
+    check_plain(path)
     opener = ZARR if path.is_dir() else SUFFIXES.get(_suffix(path)) or _format_of_content(path)
     if opener is None:
         raise DataError(
@@ -255,6 +263,12 @@ def _rename_channel(source: Any, config: ReadConfig, error: NoValues) -> list[La
     """
     if not error.named_by_file or len(config.variables) != 1:
         raise error
+    (found,), (wanted,) = error.available, config.variables
+    if len({"", quantity_of(found), quantity_of(wanted)}) == 3:
+        raise UsageError(
+            f"{error} These are different quantities. Give a file of {wanted}; if it is one, "
+            f"--rename {found}={wanted}."
+        )
     sources = open_sources(source, config.model_copy(update={"variables": ()}))
     if len(sources) != 1:
         raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,42 +16,62 @@ GRID = "grid:"
 MAX_GRID_POINTS = 10**8
 
 
-def parse_sites(entries: Sequence[str | tuple[float, float]], kind: Kind) -> Points:
+def parse_sites(
+    entries: Sequence[str | tuple[float, float]], kind: Kind, stations: Points | None = None
+) -> Points:
     """Points from any number of entries, in their order.
 
     Args:
         entries: coordinates as two numbers or as text "a,b", the path of a CSV file, or
-            "grid:STEP[,west,south,east,north]".
+            "grid:STEP[,west,south,east,north]", or the name of a station.
         kind: "sphere" (lat, lon) or "plane" (x, y).
+        stations: whose names are known.
 
     Example:
         >>> parse_sites(["46.52,6.63", (-33.9, 18.4)], "sphere").names
         ('46.52,6.63', '-33.9,18.4')
     """
-    parts = [_parse(entry, kind) for entry in entries]
+    parts = [_parse(entry, kind, stations) for entry in entries]
     points = parts[0]
     for part in parts[1:]:
         points = points.joined(part)
     return points
 
 
-def _parse(entry: str | tuple[float, float], kind: Kind) -> Points:
+def _parse(entry: str | tuple[float, float], kind: Kind, stations: Points | None = None) -> Points:
     if isinstance(entry, tuple):
         first, second = entry
         return Points(np.array([[first, second]]), kind, (f"{first!r},{second!r}",))
+    station = None if stations is None else _station(entry, stations)
+    if station is not None:
+        return station
     if entry.startswith(GRID):
         return _parse_grid(entry, kind)
     is_file = entry.lower().endswith(".csv") or Path(entry).is_file()
-    return _read_csv(Path(entry), kind) if is_file else _parse_pair(entry, kind)
+    return _read_csv(Path(entry), kind) if is_file else _parse_pair(entry, kind, stations)
 
 
-def _parse_pair(entry: str, kind: Kind) -> Points:
+def _station(name: str, stations: Points) -> Points | None:
+    """The station of this name, in upper or lower case; None if there is none, or several."""
+    exact = [i for i, other in enumerate(stations.names) if other == name]
+    wanted = name.strip().casefold()
+    similar = [i for i, other in enumerate(stations.names) if other.casefold() == wanted]
+    found = exact or similar
+    return stations.take(np.array(found)) if len(found) == 1 else None
+
+
+def _parse_pair(entry: str, kind: Kind, stations: Points | None = None) -> Points:
     axes = ",".join(GEOMETRIES[kind].axes)
     try:
         first, second = (float(number) for number in entry.split(","))
     except ValueError:
+        hint = ""
+        near = difflib.get_close_matches(entry, () if stations is None else stations.names, n=1)
+        if near:
+            hint = f" Did you mean '{near[0]}'?"
         raise UsageError(
-            f"'{entry}' is not a position; write {axes}, e.g. '46.52,6.63', or a CSV file."
+            f"'{entry}' is not a position; write {axes}, e.g. '46.52,6.63', a CSV file, or the "
+            f"name of a station.{hint}"
         ) from None
     return Points(np.array([[first, second]]), kind, (entry,))
 

@@ -16,14 +16,15 @@ from stonet.io.tables.dataframe import DataFrameTable
 from stonet.io.tables.station_locations import StationTable, make_station_table
 
 
-def as_points(at: Any, kind: Kind) -> Points | None:
+def as_points(at: Any, kind: Kind, stations: Points | None = None) -> Points | None:
     """Query points.
 
     Args:
         at: Points; a table with columns lat and lon (or x and y) and, optionally, names; a CSV
             file; "grid:0.25"; a pair (lat, lon) or (x, y) or a list of pairs; names and pairs in
-            a dictionary; or a list of these. None stays None.
+            a dictionary; the name of a station; or a list of these. None stays None.
         kind: "sphere" (lat, lon) or "plane" (x, y).
+        stations: whose names are known.
 
     Raises:
         UsageError: no positions can be found in it.
@@ -31,7 +32,7 @@ def as_points(at: Any, kind: Kind) -> Points | None:
     if at is None or isinstance(at, Points):
         return at
     if isinstance(at, (str, Path)):
-        return parse_sites([str(at)], kind)
+        return parse_sites([str(at)], kind, stations)
     if isinstance(at, Mapping):
         return Points(_pairs(at.values()), kind, tuple(map(str, at)))
     if _is_table(at):
@@ -48,7 +49,7 @@ def as_points(at: Any, kind: Kind) -> Points | None:
     ):
         pairs = _pairs(entries)
         return Points(pairs, kind, tuple(f"{a!r},{b!r}" for a, b in pairs.tolist()))
-    parts = [as_points(_single(entry), kind) for entry in entries]
+    parts = [as_points(_single(entry), kind, stations) for entry in entries]
     joined = parts[0]
     for part in parts[1:]:
         assert joined is not None and part is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from jaxtyping import Int64
 
 from stonet.data.cf import NANOSECONDS, SUPPORT, outline, to_xarray
 from stonet.data.field import Field
+from stonet.data.grid import Grid
 from stonet.errors import ResourceError, UsageError
 from stonet.system.atomic import disk_errors_explained, replacing
 from stonet.system.error_keeping_file import ErrorKeepingFile
@@ -132,12 +134,19 @@ def to_netcdf(field: Field, path: Path, chunk: int = CHUNK, block: int = BLOCK) 
         chunk: numbers of a variable that are compressed together.
         block: numbers of the field that are in memory at once, in complete chunks.
     """
-    times, width = field.values.shape[:2]
+    grid = Grid.of(field.points)
+    dataset, variables = outline(field)
+    dims: tuple[str, ...] = ("time", "station")
+    if grid is not None:
+        dataset, dims = grid.with_dims(dataset), ("time", *grid.dims)
+    width = math.prod(dataset.sizes[dim] for dim in dims[1:])
     rows = max(1, chunk // width)
-    several = rows * max(1, block // (rows * field.values[0].size))
-    with netcdf_by_blocks(path, *outline(field), chunks=(rows, chunk)) as write_block:
-        for start in range(0, times, several):
-            write_block((start, 0), field.values[start : start + several])
+    several = rows * max(1, block // (rows * width * len(variables)))
+    first = (0,) * (len(dims) - 1)
+    with netcdf_by_blocks(path, dataset, variables, dims, (rows, chunk)) as write_block:
+        for start in range(0, len(field.times), several):
+            values = field.values[start : start + several]
+            write_block((start, *first), values if grid is None else grid.scatter_fields(values))
 
 
 @contextmanager
@@ -146,7 +155,7 @@ def netcdf_by_blocks(
     dataset: xr.Dataset,
     variables: dict[str, dict[str, Any]],
     dims: tuple[str, ...] = ("time", "station"),
-    chunks: tuple[int, int] = (1, CHUNK),
+    chunks: tuple[int, ...] = (1, CHUNK),
 ) -> Iterator[WriteBlock]:
     """Write a compressed NetCDF file block by block; it appears at `path` when it is complete.
 
@@ -155,12 +164,15 @@ def netcdf_by_blocks(
         dataset: everything but the variables, see `stonet.data.cf.outline`.
         variables: their names and attributes.
         dims: of every variable.
-        chunks: of the first and of the last dim; blocks of complete chunks are written fastest.
+        chunks: along the first and the last dim, or along all dims; blocks of complete chunks are
+            written fastest.
     """
     import h5netcdf
     import h5py  # type: ignore[import-untyped]
 
     shape = tuple(dataset.sizes[dim] for dim in dims)
+    if len(chunks) < len(dims):
+        chunks = (chunks[0], *shape[1:-1], chunks[-1])
     others = " ".join(sorted(str(name) for name in dataset.coords if name not in dataset.dims))
     with replacing(path) as stage:
         stage.write_bytes(bytes(dataset.to_netcdf(engine="h5netcdf")))
@@ -176,7 +188,7 @@ def netcdf_by_blocks(
                     dims,
                     np.dtype("float32"),
                     fillvalue=np.float32("nan"),
-                    chunks=(min(chunks[0], shape[0]), *shape[1:-1], min(chunks[1], shape[-1])),
+                    chunks=tuple(map(min, chunks, shape)),
                     compression="gzip",
                     compression_opts=4,
                     shuffle=True,

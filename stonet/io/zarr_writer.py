@@ -56,15 +56,20 @@ def check_unfinished(path: Path) -> None:
 
 @contextmanager
 def open_writer(
-    path: Path, chunks: tuple[int, int], outline: xr.Dataset, variables: dict[str, dict[str, Any]]
+    path: Path,
+    chunks: tuple[int, ...],
+    outline: xr.Dataset,
+    variables: dict[str, dict[str, Any]],
+    dims: tuple[str, ...] = ("time", "station"),
 ) -> Iterator[WriteBlock]:
     """A new Zarr store or NetCDF file that is written in pieces; it appears when complete.
 
     Args:
         path: ends in .zarr or, for one process, in .nc.
-        chunks: along time and station.
-        outline: everything but the variables; dims (time, station).
+        chunks: along the first and the last dim, or along all dims.
+        outline: everything but the variables.
         variables: their names and attributes.
+        dims: of every variable.
 
     Yields:
         write(start, values): stores values of all variables (the last axis) from an index on.
@@ -73,14 +78,14 @@ def open_writer(
         check_writable(path)
         with (
             disk_errors_explained(path),
-            netcdf_by_blocks(path, outline, variables, chunks=chunks) as write,
+            netcdf_by_blocks(path, outline, variables, dims, chunks) as write,
         ):
             yield write
         return
     writer = ZarrWriter(path, chunks)
     try:
         with disk_errors_explained(path):
-            writer.begin(outline, variables)
+            writer.begin(outline, variables, dims)
             yield writer.write
             writer.finish()
     except BaseException:
@@ -91,14 +96,14 @@ def open_writer(
 
 
 class ZarrWriter:
-    """A store of variables of the same dims, the last of them stations.
+    """A store of variables of the same dims.
 
     Args:
         path: of the finished store; ends in .zarr.
-        chunks: along the first and the last dim; a piece is one chunk or several.
+        chunks: along the first and the last dim, or along all dims; a piece is one or several.
     """
 
-    def __init__(self, path: Path, chunks: tuple[int, int]) -> None:
+    def __init__(self, path: Path, chunks: tuple[int, ...]) -> None:
         check_store(path)
         self.path, self.chunks = path, chunks
         self.part, self._lock = _part(path), -1
@@ -124,7 +129,11 @@ class ZarrWriter:
         """
         self._names = list(variables)
         if distributed.rank() == 0 and not self._resumes(fingerprint, resume):
-            self._create(outline, variables, dims, fingerprint)
+            try:
+                self._create(outline, variables, dims, fingerprint)
+            except BaseException:
+                self.abandon()
+                raise
         distributed.barrier()
 
     def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:
@@ -214,12 +223,15 @@ class ZarrWriter:
         outline.to_zarr(self.part / STORE, zarr_format=2, consolidated=False)
         coordinates = " ".join(sorted(str(n) for n in outline.coords if n not in outline.dims))
         shape = tuple(outline.sizes[dim] for dim in dims)
+        chunks = self.chunks
+        if len(chunks) < len(dims):
+            chunks = (chunks[0], *shape[1:-1], chunks[-1])
         group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
         for name, attrs in variables.items():
             group.create_array(
                 name,
                 shape=shape,
-                chunks=(min(self.chunks[0], shape[0]), *shape[1:-1], self.chunks[1]),
+                chunks=(min(chunks[0], shape[0]), *chunks[1:]),
                 dtype="float32",
                 fill_value=float("nan"),
                 attributes=attrs | {"_ARRAY_DIMENSIONS": list(dims), "coordinates": coordinates},

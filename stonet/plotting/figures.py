@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from stonet.data.cf import NANOSECONDS
+from stonet.data.durations import UNITS
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError, unknown_name
@@ -40,6 +41,7 @@ METRIC_LABELS = {
     "mape": "MAPE (%)",
     "bias": "bias (units of the data)",
 }
+UNKNOWN = "units of the data"
 TIME_LABELS = {True: "time (UTC)", False: "time (s)"}  # with and without a calendar
 LOG_RATIO = 50.0  # largest over smallest error from which the axis is logarithmic
 LABEL_SPACING = 0.06  # between the names of models, in heights of the axes
@@ -107,7 +109,13 @@ def snapshots(
     return figure
 
 
-def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -> Figure:
+def error_by_lead(
+    records: list[Record],
+    metric: str = "mae",
+    title: str = "",
+    step: int | None = None,
+    unit: str = "",
+) -> Figure:
     """A metric over the lead: one line per model and kind of points, the mean over the seeds.
 
     Several channels are shown by their "all"; a band spans several seeds.
@@ -116,23 +124,28 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
         records: of one data set, as from `stonet.evaluation.scoring.evaluate`.
         metric: "mae", "rmse", "mape" or "bias".
         title: of the figure.
+        step: between two leads, in nanoseconds; None: leads are counted in steps.
+        unit: of the errors.
 
     Raises:
         UsageError: the metric is unknown, or the records are of several data sets or channels.
     """
     lines = _lines(records, metric)
     models = list(dict.fromkeys(model for model, _ in lines))
-    figure, axes = _line_figure("lead (steps)", METRIC_LABELS.get(metric, metric), title)
+    name, size = _lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
+    y_label = METRIC_LABELS.get(metric, metric).replace("units of the data", unit or UNKNOWN)
+    figure, axes = _line_figure(f"lead ({name})", y_label, title)
     ends: dict[str, tuple[float, str, str]] = {}
     for (model, points), by_lead in lines.items():
         rank, leads = models.index(model), sorted(by_lead)
         colour, marker = PALETTE[rank % len(PALETTE)], MARKERS[rank % len(MARKERS)]
         mean = np.array([np.mean(by_lead[lead]) for lead in leads])
         label = f"{model}, {points}"
-        (line,) = axes.plot(leads, mean, LINE_STYLES[points], color=colour, label=label)
+        lengths = np.array(leads) * size
+        (line,) = axes.plot(lengths, mean, LINE_STYLES[points], color=colour, label=label)
         line.set(marker=marker, markersize=4, linewidth=1.8)
         low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
-        axes.fill_between(leads, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
         if model not in ends and np.isfinite(mean).any():
             ends[model] = (float(mean[np.isfinite(mean)][-1]), colour, marker)
     if metric == "bias":
@@ -147,6 +160,16 @@ def error_by_lead(records: list[Record], metric: str = "mae", title: str = "") -
     axes.legend(handles=handles, title="points", alignment="left", frameon=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
+
+
+def _lead_unit(step: int | None, last: int) -> tuple[str, float]:
+    """The unit in which leads are shown, and the length of a step in it."""
+    if step is None:
+        return "steps", 1.0
+    for name, short in (("days", "d"), ("h", "h"), ("min", "min"), ("s", "s")):
+        if step * last >= 2 * UNITS[short] and (short != "d" or step >= UNITS["h"]):
+            return name, step / UNITS[short]
+    return "s", step / UNITS["s"]
 
 
 def training_curve(history: list[dict[str, Any]], title: str = "") -> Figure:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
+from stonet.data.physical_limits import quantity_of, standard_unit
 from stonet.graph.neighbours import nearest_nodes
 from stonet.quality.checks import CheckInput, Finding, plural, verb
 from stonet.quality.statistics import MAD_TO_SIGMA
 
-QUANTITIES = {  # physical quantity -> pattern of channel names
-    "temperature": r"temp|dew_?point|^t2m|^d2m|^2[td]$|^tas|^ta$|^tmax|^tmin|^tavg|^tdp|^sst|^skt",
-    "pressure": r"pressure|^pres|^mslp?$|^slp|^sp$|^psl|^prmsl",
-    "humidity": r"humid|^rh|^relhum|^hurs",
-    "fraction": r"cloud|^tcc$|^clt$|capacity_?factor|^cf_",
-    "precipitation": r"precip|rain|^tp$|^pr$|snow",
-    "wind speed": r"wind_?speed|^ws|^ff$|^sfcwind|^si10|gust",
-    "radiation": r"radiation|irradiance|^ssrd|^ghi|^dni|^dhi|^rsds|shortwave|^swdown",
-}
-UNIT_SPELLINGS = {
-    "K": ("k", "kelvin"),
-    "degC": ("degc", "c", "°c", "deg c", "celsius", "degrees_celsius", "degree_celsius", "deg_c"),
-    "degF": ("degf", "f", "°f", "deg f", "fahrenheit", "degrees_fahrenheit", "deg_f"),
-    "Pa": ("pa", "pascal"),
-    "hPa": ("hpa", "mbar", "mb", "millibar"),
-    "%": ("%", "percent"),
-    "": ("", "1", "unknown", "-"),
-}
 # Quantities that are never negative -> tolerance, as a share of the largest usual value.
 NON_NEGATIVE = {"precipitation": 0.001, "wind speed": 0.001, "radiation": 0.02, "humidity": 0.001}
 MAX_HUMIDITY = 105  # percent
@@ -40,30 +22,21 @@ MAX_STATIONS = 5_000  # more points are a grid, whose positions nobody typed
 ISOLATED_SPACINGS = 5.0  # usual distances to the nearest station
 
 
-def quantity_of(channel: str, unit: str) -> str:
-    """The physical quantity that a channel's name or unit suggests; else ''."""
-    name = channel.lower()
-    if "specific" in name:
-        return ""
-    for quantity, pattern in QUANTITIES.items():
-        if re.search(pattern, name):
-            return quantity
-    return "temperature" if standard_unit(unit) in ("K", "degC", "degF") else ""
-
-
-def standard_unit(unit: str) -> str:
-    """The unit in the spelling of UNIT_SPELLINGS."""
-    lower = unit.strip().lower()
-    return next((ours for ours, others in UNIT_SPELLINGS.items() if lower in others), unit)
-
-
 def unit_check(data: CheckInput) -> Iterator[Finding]:
     """Declared units that the values contradict, and physically impossible values."""
+    for name in data.field.angles():
+        yield Finding(
+            "warning",
+            f"{name} is a direction in degrees: 359 and 1 are 2 degrees apart, not 358.",
+            name,
+            "fit refuses it. Give u = -speed sin(direction) and v = -speed cos(direction).",
+        )
     for c, (channel, unit) in enumerate(data.field.quantity):
         if np.isfinite(data.sample.median[c]):
             quantity = quantity_of(channel, unit)
-            yield from _wrong_unit(data, c, channel, quantity, standard_unit(unit))
-            yield from _impossible(data, c, channel, quantity, standard_unit(unit))
+            known = "" if unit == "1" else standard_unit(unit)
+            yield from _wrong_unit(data, c, channel, quantity, known)
+            yield from _impossible(data, c, channel, quantity, known)
 
 
 def _wrong_unit(

@@ -15,7 +15,7 @@ from stonet.data.scaling import Scaler
 from stonet.data.splits import hold_out, kept_labels
 from stonet.data.time_spec import TimeSpec, resolve_time_spec
 from stonet.data.windows import PARTS, Windows, cut, split
-from stonet.errors import unknown_name
+from stonet.errors import DataError, unknown_name
 from stonet.graph.multipole import resolve_graph
 
 MIN_SEASONAL_SPAN = int(0.95 * YEAR)  # of training times in ns, for the season to be a feature
@@ -41,9 +41,11 @@ class Task:
         """Prepare a data set; settings that depend on the data are resolved.
 
         Raises:
-            DataError: if the series is too short, or a channel has no observed value.
+            DataError: if the series is too short, a channel has no observed value, or is an angle.
             UsageError: if a length is not a multiple of the data's step.
         """
+        if not config.data.allow_angles:
+            _refuse_angles(dataset.episodes[0])
         dataset = hold_out(dataset, config.data.unseen)
         time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
@@ -53,9 +55,10 @@ class Task:
             time_spec, yearly=_span(parts["train"]) >= MIN_SEASONAL_SPAN, sunny=sunny
         )
         seen = dataset.seen
-        scaler = Scaler.fit(parts["train"], seen)
+        data = config.data
+        scaler = Scaler.fit(parts["train"], seen, data.bounds, data.range_margin)
         lengths = {"past": time_spec.past, "horizon": time_spec.horizon, "stride": stride}
-        data = config.data.model_copy(update=lengths)
+        data = data.model_copy(update=lengths)
         resolved = resolve_graph(
             config.model_copy(update={"data": data}), dataset.points.take(seen)
         )
@@ -113,6 +116,19 @@ class Task:
     def scoring_stride(self) -> int:
         """Frames between the starts of two scored windows: each target time is scored once."""
         return max(self.stride, self.time_spec.horizon)
+
+
+def _refuse_angles(field: Field) -> None:
+    """Refuse directions in degrees, of which errors and means mislead."""
+    for name in field.angles():
+        others = [channel for channel in field.channels if channel != name]
+        leave_out = f", or leave it out (--variables {','.join(others)})" if others else ""
+        raise DataError(
+            f"'{name}' is a direction in degrees: 359 and 1 are 2 degrees apart, but 358 as "
+            "numbers. Give the components instead, of the speed s and the direction d: "
+            f"u = -s sin(d), v = -s cos(d){leave_out}. To train on the numbers nevertheless: "
+            "--set data.allow_angles=true."
+        )
 
 
 def _span(fields: tuple[Field, ...]) -> int:

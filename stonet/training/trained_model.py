@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from stonet.data import display
 from stonet.data.durations import duration_label
 from stonet.data.field import Field
 from stonet.data.geometry import Points
+from stonet.data.physical_limits import same_unit
 from stonet.data.scaling import Scaler
 from stonet.data.time_spec import TimeSpec
 from stonet.errors import DataError, ModelFileError, ResourceError
@@ -155,6 +156,17 @@ class TrainedModel:
                 "again."
             ) from error
 
+    def with_bounds(self, bounds: Mapping[str, str]) -> TrainedModel:
+        """The same model with a declared range of forecasts.
+
+        Args:
+            bounds: "LOW:HIGH" by channel; an empty end stays as before.
+
+        Raises:
+            UsageError: there is no such channel, or nothing is left of a range.
+        """
+        return replace(self, scaler=self.scaler.declare(self.channels, bounds))
+
     def check_compatible(self, field: Field) -> None:
         """Refuse data that this model cannot forecast, naming the difference.
 
@@ -166,7 +178,7 @@ class TrainedModel:
                 f"The data hold {field.channels}; this model forecasts {self.channels}. "
                 "Select or rename the variables so that they agree, in this order."
             )
-        if field.units != self.units:
+        if not all(map(same_unit, field.units, self.units)):
             raise DataError(
                 f"The data are in {field.units}; this model was trained in {self.units}. "
                 "Convert them."
@@ -187,13 +199,17 @@ class TrainedModel:
         """A model card: what the model forecasts, and how to use it."""
         size = sum(p.numel() for p in self.model.parameters())
         best = metrics.get("best_validation")
+        described = self.scaler.describe(self.channels, self.units)
+        rules = self.scaler.rules or ("",) * len(described)
+        ranges = [f"{text} ({rule})" for text, rule in zip(described, rules, strict=True)]
         lines = [
             f"# {self.config.model} trained on {self.dataset}",
             "",
-            f"- forecasts {', '.join(self.channels)} ({', '.join(self.units)}), "
+            f"- forecasts {display.channels_with_units(self.channels, self.units)}, "
             f"{self.time_spec.past} steps in, {self.time_spec.horizon} out, "
             f"step {self.time_spec.step / 1e9:g} s",
             f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
+            f"- forecasts stay within {'; '.join(ranges)}",
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
             *_race_lines(metrics.get("race")),
@@ -257,7 +273,11 @@ def reading_for(trained: TrainedModel, data: object = None) -> Config:
     if isinstance(data, (str, Path)) and str(data) == trained.dataset:
         return trained.config
     changed = {"start": None, "stop": None, "variables": trained.channels}
-    read = trained.config.read.model_copy(update=changed)
+    known = {"stations": trained.config.read.stations}
+    if known["stations"] is not None and not Path(known["stations"]).exists():
+        known["stations"] = None  # the run knows the places
+    read = trained.config.read.model_copy(update=changed | known)
+    read._known_places = trained.nodes
     return trained.config.model_copy(update={"read": read})
 
 

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from stonet.data.field import Field
 from stonet.data.geometry import Points
-from stonet.data.scaling import MIN_SHARE_ON_BOUND, Scaler
-from stonet.errors import DataError
+from stonet.data.scaling import Scaler
+from stonet.data.value_range import MIN_SHARE_ON_BOUND
+from stonet.errors import DataError, UsageError
 
 
 def field(values: np.ndarray, mask: np.ndarray | None = None) -> Field:
+    """Channels a, b, c: names of no known quantity."""
     channels = tuple("abc"[: values.shape[2]])
     points = Points(np.zeros((values.shape[1], 2)))
     return Field(values.astype(np.float32), np.arange(len(values)), points, channels, mask)
@@ -112,13 +114,14 @@ def power(frames: int = 400) -> np.ndarray:
 
 def test_many_equal_extremes_are_a_bound():
     scaler = Scaler.fit([field(power())])
-    assert scaler.low == (0.0, None) and scaler.high == (40.0, None)
+    assert scaler.low[0] == 0.0 and scaler.high[0] == 40.0
+    assert scaler.rules[0] == "reached often; reached often"
 
 
 def test_blocks_and_parts_find_the_same_bounds(monkeypatch):
     values = power()
     whole = Scaler.fit([field(values)])
-    monkeypatch.setattr("stonet.data.scaling.BLOCK", 30)
+    monkeypatch.setattr("stonet.data.value_range.BLOCK", 30)
     parts = [field(values[start : start + 50]) for start in range(0, 400, 50)]
     assert (Scaler.fit(parts).low, Scaler.fit(parts).high) == (whole.low, whole.high)
 
@@ -131,25 +134,24 @@ def test_a_share_of_the_values_makes_a_bound(sign, enough):
     values[: share if enough else share - 1] = 0.5
     scaler = Scaler.fit([field(sign * values.reshape(-1, 4, 1))])
     found = scaler.low if sign == 1 else scaler.high
-    assert found == ((sign * 0.5,) if enough else (None,))
-    assert (scaler.high if sign == 1 else scaler.low) == (None,)
+    assert (found == (sign * 0.5,)) == enough
+    lower, upper = scaler.rules[0].split("; ")
+    assert [rule == "reached often" for rule in (lower, upper)][::sign] == [enough, False]
 
 
 @pytest.mark.parametrize("frames", [3, 20, 60, 5000])
-def test_data_without_bounds_are_never_clipped(frames):
+def test_extremes_that_are_no_bound_are_widened(frames):
     """The least of few values is no bound, however large a share of them it is."""
     part = field(np.random.default_rng(frames).normal(0, 1, (frames, 2, 1)))
-    scaler = Scaler.fit([part])
-    assert scaler.low == scaler.high == (None,)
-    far = np.array([[-1e6], [1e6]], np.float32)
-    np.testing.assert_allclose(scaler.denormalise(scaler.normalise(far)), far, rtol=1e-6)
-    assert torch.equal(scaler.clip(torch.from_numpy(far)), torch.from_numpy(far))
+    low, high = float(part.values.min()), float(part.values.max())
+    scaler = Scaler.fit([part], margin=0.25)
+    assert scaler.low[0] == pytest.approx(low - (high - low) / 4)
+    assert scaler.high[0] == pytest.approx(high + (high - low) / 4)
 
 
-def test_a_constant_channel_has_no_bound():
+def test_a_constant_channel_may_differ_by_one():
     scaler = Scaler.fit([field(np.full((100, 3, 1), 273.15))])
-    assert scaler.low == scaler.high == (None,)
-    assert scaler.denormalise(np.array([[2.5]], np.float32)) == pytest.approx(275.65)
+    assert scaler.low[0] == pytest.approx(272.15) and scaler.high[0] == pytest.approx(274.15)
 
 
 def test_missing_values_are_no_bound():
@@ -158,7 +160,7 @@ def test_missing_values_are_no_bound():
     mask = np.random.default_rng(1).random(values.shape) < 0.5
     part = field(np.where(mask, values, np.nan))
     assert not part.observed.all()
-    assert Scaler.fit([part]).low == (None,)
+    assert Scaler.fit([part]).low[0] > 200
 
 
 @given(st.integers(0, 10**6))
@@ -188,4 +190,103 @@ def test_saturation_is_a_bound_and_rounding_is_not(saturated):
     rounded = np.minimum(values, 21 if saturated else 23.5).round()
     assert (rounded == rounded.max()).mean() > MIN_SHARE_ON_BOUND
     scaler = Scaler.fit([field(rounded)])
-    assert scaler.high == ((21.0,) if saturated else (None,)) and scaler.low == (None,)
+    assert (scaler.high == (21.0,)) == saturated
+    assert ("reached often" in scaler.rules[0]) == saturated
+
+
+# The range of forecasts
+
+
+def named(values: np.ndarray, channel: str, unit: str = "", **attrs: object) -> Field:
+    points = Points(np.zeros((values.shape[1], 2)))
+    times = np.arange(len(values))
+    about = {channel: attrs}
+    return Field(
+        values[..., None].astype(np.float32),
+        times,
+        points,
+        (channel,),
+        None,
+        (unit,),
+        channel_attrs=about,
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.floats(1e-3, 1e6), st.floats(-1e4, 1e4))
+def test_no_way_back_leaves_the_range(seed, size, centre):
+    """Of values however wild, by arrays, tensors and normalised tensors alike."""
+    generator = np.random.default_rng(seed)
+    part = field(generator.normal(centre, size, (40, 3, 2)))
+    scaler = Scaler.fit([part])
+    wild = generator.standard_cauchy((200, 2)).astype(np.float32) * np.float32(1e6)
+    results = [
+        scaler.denormalise(wild).astype(np.float64),
+        scaler.within(wild.astype(np.float64)),
+        scaler.in_units(torch.from_numpy(wild)).numpy(),
+    ]
+    for values in results:
+        assert (values >= scaler.low).all() and (values <= scaler.high).all()
+        assert not scaler.outside(values).any()
+    assert not scaler.outside(part.values).any()
+
+
+@pytest.mark.parametrize(
+    ("channel", "unit", "name", "low", "high"),
+    [
+        ("wind_speed", "m s-1", "", 0.0, None),
+        ("x", "m", "sea_surface_wave_significant_height", 0.0, None),
+        ("hs", "m", "", 0.0, None),
+        ("pm25", "ug m-3", "", 0.0, None),
+        ("x", "%", "relative_humidity", 0.0, 100.0),
+        ("rh", "", "", 0.0, 100.0),
+        ("rh", "1", "relative_humidity", 0.0, 1.0),
+        ("specific_humidity", "1", "", None, None),
+        ("net_radiation", "W m-2", "", None, None),
+        ("u", "m s-1", "", None, None),
+    ],
+)
+def test_known_quantities_stay_within_their_limits(channel, unit, name, low, high):
+    """Values that come close to the limits, so that widened extremes would pass them."""
+    values = np.random.default_rng(0).uniform(0.001, 0.999, (200, 3))
+    values *= 100.0 if (channel == "rh" and unit == "") or unit == "%" else 1.0
+    about = {"standard_name": name} if name else {}
+    scaler = Scaler.fit([named(values, channel, unit, **about)])
+    assert (scaler.low[0] == low) if low is not None else scaler.low[0] < 0
+    assert high is None or scaler.high[0] == high
+
+
+def test_many_values_beyond_a_limit_refute_it_and_few_do_not():
+    values = np.random.default_rng(0).uniform(1, 5, (1000, 2))
+    few, many = values.copy(), values.copy()
+    few[:5] *= -1
+    many[:50] *= -1
+    assert Scaler.fit([named(few, "wind_speed")]).low == (0.0,)
+    assert Scaler.fit([named(many, "wind_speed")]).low[0] < -5
+
+
+def test_the_valid_range_of_the_data_cuts_the_range():
+    values = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    scaler = Scaler.fit([named(values, "x", valid_min=-1.0, valid_max=50.0)])
+    assert scaler.low == (-1.0,) and 1 < scaler.high[0] < 1.3
+
+
+def test_declared_bounds_replace_what_was_learned():
+    values = np.random.default_rng(0).uniform(0, 1, (100, 2))
+    part = named(values, "wind_speed")
+    scaler = Scaler.fit([part], bounds={"wind_speed": ":30"})
+    assert scaler.low == (0.0,) and scaler.high == (30.0,)
+    assert scaler.declare(("wind_speed",), {"wind_speed": "-2:20"}).low == (-2.0,)
+    with pytest.raises(UsageError):
+        scaler.declare(("wind_speed",), {"speed": "0:1"})
+    with pytest.raises(UsageError):
+        Scaler.fit([part], bounds={"wind_speed": "100:"})
+
+
+def test_only_values_of_another_quantity_are_far_outside():
+    generator = np.random.default_rng(0)
+    temperature = Scaler.fit([field(generator.normal(280, 8, (500, 4, 1)))])
+    assert temperature.far_outside(np.array([[10.0], [80.0], [8000.0]])).all()
+    assert not temperature.far_outside(np.array([[240.0], [320.0], [np.nan]])).any()
+    rain = Scaler.fit([field(generator.pareto(1.5, (500, 4, 1)))])
+    assert not rain.far_outside(np.array([[1.9 * rain.high[0]]])).any()  # a record is no fault

@@ -89,7 +89,7 @@ def test_a_store_follows_the_cf_conventions(
     )
     assert file.forecast_reference_time.attrs["standard_name"] == "forecast_reference_time"
     assert file.forecast_period.attrs["standard_name"] == "forecast_period"
-    assert set(file.coords) == {*file.u0.dims, "lat", "lon"}
+    assert set(file.coords) == {*file.u0.dims, "time", "lat", "lon"}
     assert file.attrs["Conventions"] == "CF-1.11" and "featureType" not in file.attrs
     assert file.u0.attrs["units"] == "K" and np.isnan(file.u0.encoding["_FillValue"])
     back = read(tmp_path / "h.zarr")  # forecasts that do not overlap are a field again

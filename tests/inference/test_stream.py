@@ -132,7 +132,7 @@ def test_frames_that_do_not_fit_are_refused(trained: TrainedModel, field: Field)
         stream.observe("2026-11-16T05:00", np.zeros(24))
     with pytest.raises(DataError, match=r"1 values are infinite"):
         stream.observe("2026-11-16T05:00", [[np.inf, 0.0], *[[0.0, 0.0]] * 23])
-    stream.observe("2026-11-16T05:00", np.zeros((24, 2)))  # and the stream continues
+    stream.observe("2026-11-16T05:00", np.full((24, 2), 20.0))  # and the stream continues
     assert len(stream.field.times) == 2
     with pytest.raises(UsageError, match=r"query points lie on a plane; the data lie on a sphere"):
         stream.forecast(at=Points(np.zeros((1, 2))))

@@ -139,6 +139,7 @@ def _open(dataset: xr.Dataset, lazy: LazyDataset, config: ReadConfig) -> LazySou
         points=Points(coordinates, kind, names),
         channels=tuple(channel.name for channel in channels),
         units=tuple(channel.unit for channel in channels),
+        channel_attrs={channel.name: channel.attrs for channel in channels},
         frames=lambda start, stop: _read_frames(layout, lazy, start, stop),
         calendar=time_axis.calendar,
         named=bool(names),

@@ -101,8 +101,8 @@ def _scale(attrs: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _unit(attrs: Mapping[str, Any]) -> str:
-    unit = _text(attrs.get("units", attrs.get("psm_units", "1")))
-    return "1" if unit in ("", "unitless", "None") else unit
+    unit = _text(attrs.get("units", attrs.get("psm_units", "")))
+    return {"unitless": "1", "None": ""}.get(unit, unit)
 
 
 def _text(value: Any) -> str:

@@ -173,6 +173,7 @@ def from_observations(rows: Observations, lazy: LazyDataset, config: ReadConfig)
         points=rows.points,
         channels=tuple(channel.name for channel in channels),
         units=tuple(channel.unit for channel in channels),
+        channel_attrs={channel.name: channel.attrs for channel in channels},
         frames=frames,
         calendar=rows.calendar,
         named=rows.named,

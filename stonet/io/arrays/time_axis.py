@@ -41,7 +41,8 @@ def read_time_axis(dataset: xr.Dataset, origin: str) -> TimeAxis:
     time, lead = _valid_time_name(dataset), find_variable(dataset, "lead")
     if lead is not None and dataset.variables[lead].ndim == 1:
         lead_dim = dataset.variables[lead].dims[0]
-        if time is None or lead_dim not in dataset.variables[time].dims:
+        valid = () if time is None else dataset.variables[time].dims
+        if lead_dim not in valid or len(valid) == 2:  # the valid times of several forecasts
             return _forecast_times(dataset, lead, origin)
     if time is None:
         raise DataError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +45,8 @@ DEGREES = {  # CF allows many spellings of these units
     "lon": {f"degree{s}{n}" for s in ("", "s") for n in ("_east", "_e", "e")},
 }
 AXIS_LETTERS = {"time": "T", "x": "X", "y": "Y"}
+CHANNEL_ATTRIBUTES = ("standard_name", "long_name", "cell_methods", "comment", "description")
+MAX_ATTRIBUTE = 1000  # characters of an attribute that are kept
 MAX_CHANNELS = 64  # of one data set
 MAX_LEVELS = 1000 * MAX_CHANNELS  # of one variable
 
@@ -185,6 +187,7 @@ class Channel:
     variable: str
     unit: str
     levels: dict[str, int]  # the index along each further dim, in the array's order
+    attrs: dict[str, Any] = field(default_factory=dict)  # CF attributes that are kept
 
 
 def find_channels(
@@ -230,7 +233,7 @@ def _levels(
 ) -> Iterator[Channel]:
     """A channel for each combination of levels along the dims beyond `dims`."""
     array = dataset[name]
-    unit = str(array.attrs.get("units", "1")).strip() or "1"
+    unit = str(array.attrs.get("units", "")).strip()
     extra = [str(dim) for dim in array.dims if dim not in dims]
     labels = [_level_labels(dataset, dim, origin) for dim in extra]
     count = int(np.prod([len(row) for row in labels], dtype=object))
@@ -240,7 +243,16 @@ def _levels(
         )
     for index in itertools.product(*(range(len(row)) for row in labels)):
         parts = [row[i] for row, i in zip(labels, index, strict=True) if len(row) > 1]
-        yield Channel("_".join([name, *parts]), name, unit, dict(zip(extra, index, strict=True)))
+        levels = dict(zip(extra, index, strict=True))
+        yield Channel("_".join([name, *parts]), name, unit, levels, channel_attributes(array))
+
+
+def channel_attributes(array: xr.DataArray) -> dict[str, Any]:
+    """The CF attributes of a variable that are kept with its values."""
+    given = [key for key in CHANNEL_ATTRIBUTES if key in array.attrs]
+    kept: dict[str, Any] = {key: str(array.attrs[key])[:MAX_ATTRIBUTE] for key in given}
+    limits = zip(("valid_min", "valid_max"), _valid_range(array), strict=True)
+    return kept | {key: value for key, value in limits if value is not None}
 
 
 def _level_labels(dataset: xr.Dataset, dim: str, origin: str) -> list[str]:

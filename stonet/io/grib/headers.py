@@ -117,7 +117,7 @@ def read_header(field: PackedField, grid: bytes, date: int) -> Header:
     return Header(
         grid=grid,
         variable=Variable(name, kind, level, keys["stepType"], keys["number"] or 0),
-        unit=keys["units"] or "1",
+        unit=keys["units"] or "",
         offset=valid - issued,
         points=keys["numberOfDataPoints"] or 0,
         institution=keys["centre"],

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stonet.config import ReadConfig
 from stonet.data.cf import ALIASES
@@ -82,6 +82,47 @@ class Table(ABC):
     @abstractmethod
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
         """The used columns, block by block; columns of labels stay text ('007')."""
+
+
+class RenamedTable(Table):
+    """A table with other names of some columns.
+
+    Args:
+        table: with the original names.
+        rename: new names by old ones, which may be given without the unit of a header.
+    """
+
+    def __init__(self, table: Table, rename: Mapping[str, str]) -> None:
+        self.table = table
+        new = {name: _renamed(name, rename) for name in table.names}
+        self.names = tuple(new.values())
+        check_names(self.names, table.origin)
+        self.sample = table.sample.rename(columns=new)
+        self.original = {name: old for old, name in new.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """The original names that were found, without units."""
+        pairs = self.original.items()
+        return tuple(name for new, old in pairs if new != old for name in (old, split_unit(old)[0]))
+
+    def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The used columns, under their new names."""
+        chosen = ([self.original[name] for name in names] for names in (used, labels))
+        new = {old: name for name, old in self.original.items()}
+        for block in self.table.blocks(*chosen):
+            yield block.rename(columns=new)
+
+
+def _renamed(header: str, rename: Mapping[str, str]) -> str:
+    """'temp [degC]' as 't2m [degC]' for temp=t2m."""
+    name, _ = split_unit(header)
+    if header in rename:
+        return rename[header]
+    return header.replace(name, rename[name], 1) if name in rename else header
 
 
 @dataclass(frozen=True)
@@ -199,15 +240,15 @@ def channels(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     split = {name: split_unit(name) for name in names}
     counts = Counter(channel for channel, _ in split.values())
     return {
-        name: channel if counts[channel[0]] == 1 else (name.strip(), "1")
+        name: channel if counts[channel[0]] == 1 else (name.strip(), "")
         for name, channel in split.items()
     }
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Name and unit of a header: 'temp [degC]' -> ('temp', 'degC'); without a unit '1'."""
+    """Name and unit of a header: 'temp [degC]' -> ('temp', 'degC'); without a unit ''."""
     match = UNIT.fullmatch(name.strip())
-    return (match[1], match[2].strip() or "1") if match else (name.strip(), "1")
+    return (match[1], match[2].strip()) if match else (name.strip(), "")
 
 
 @lru_cache(maxsize=2**14)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,15 @@ from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
 from stonet.io.lazy_source import LazySource, NoValues
-from stonet.io.safety import readable
-from stonet.io.tables.columns import Columns, Table, find_columns, is_named, quote_names
+from stonet.io.safety import check_plain, readable
+from stonet.io.tables.columns import (
+    Columns,
+    RenamedTable,
+    Table,
+    find_columns,
+    is_named,
+    quote_names,
+)
 from stonet.io.tables.csv_file import CsvTable
 from stonet.io.tables.dataframe import DataFrameTable, ParquetTable
 from stonet.io.tables.long_format import (
@@ -33,6 +41,7 @@ MIN_LOCATED = 0.5  # share of the stations that a table of stations must list, u
 
 def open_table(path: Path, config: ReadConfig) -> list[LazySource]:
     """The content of a CSV or Parquet file."""
+    check_plain(path)
     with readable(path, "a table"):
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1" or path.suffix.lower() in (".parquet", ".pq")
@@ -46,6 +55,14 @@ def from_frame(table: Any, origin: str, config: ReadConfig) -> list[LazySource]:
 
 
 def _open(table: Table, config: ReadConfig) -> LazySource:
+    """A table, whose columns may get other names."""
+    if not config.rename:
+        return _recognise(table, config)
+    renamed = RenamedTable(table, config.rename)
+    return replace(_recognise(renamed, config), renamed=renamed.renamed)
+
+
+def _recognise(table: Table, config: ReadConfig) -> LazySource:
     """Recognise the layout of a table: long, wide, or of a single station."""
     columns = find_columns(table.names, table.sample, config)
     if not columns.time:
@@ -67,7 +84,7 @@ def _open(table: Table, config: ReadConfig) -> LazySource:
         return read_wide(table, columns, positions, source.kind, config, notes)
     if source and located:
         return _open_single_station(table, columns, config, located[table.title], source.kind)
-    raise _no_positions(table, [table.title, *names], config)
+    raise _no_positions(table, names, config, table.title)
 
 
 def _open_long(table: Table, columns: Columns, config: ReadConfig) -> LazySource:
@@ -305,10 +322,21 @@ def _no_time_column(table: Table, columns: Columns) -> DataError:
     )
 
 
-def _no_positions(table: Table, names: Sequence[Station], config: ReadConfig) -> DataError:
+def _no_positions(
+    table: Table, names: Sequence[Station], config: ReadConfig, single: str = ""
+) -> DataError:
+    """The error for stations without positions.
+
+    Args:
+        table: the table.
+        names: of the stations.
+        config: options of reading.
+        single: the name of the station, if the table is of one.
+    """
     where = f"'{config.stations}' does not list" if config.stations else "no table lists"
+    other = f" (nor '{single}', if this is the file of one station)" if single else ""
     return DataError(
         f"'{table.origin}' has no positions (lat and lon, or x and y), and "
-        f"{where} {quote_names([str(name) for name in names], 5)}. Give a CSV table with their "
-        "names and lat, lon: --set read.stations=places.csv."
+        f"{where} {quote_names([str(name) for name in names], 5)}{other}. Give a CSV table with "
+        "their names and lat, lon: --set read.stations=places.csv."
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stonet.config import ReadConfig
-from stonet.data.geometry import Kind
+from stonet.data.geometry import Kind, Points
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.io.safety import readable
 from stonet.io.tables.columns import axes_label, find_axes, find_column, find_columns, quote_names
@@ -135,6 +135,8 @@ def locate(
 ) -> tuple[dict[str, Position], StationTable | None]:
     """Positions of stations from read.stations, the file's preamble, or a table beside the file.
 
+    Otherwise the run's own positions, if the data are read for one.
+
     Args:
         stations: their names.
         path: the file, if the data are one.
@@ -151,9 +153,17 @@ def locate(
     else:
         siblings = [] if path is None else _sibling_tables(path)
         tables = [read_station_table(sibling, config.geometry) for sibling in siblings]
+        if config._known_places is not None:
+            tables.append(_as_table(config._known_places))
     candidates = [(table.locate(stations), table) for table in tables]
     positions, table = max(candidates, key=lambda pair: len(pair[0]), default=({}, None))
     return positions, table if positions else None
+
+
+def _as_table(places: Points) -> StationTable:
+    """Places that a run knows, as the last resort."""
+    names = {"station": places.names}
+    return StationTable("the run", places.kind, places.coordinates, None, names, "station")
 
 
 def _sibling_tables(path: Path) -> list[Path]:

@@ -74,5 +74,5 @@ def read_wide(
         frames=lambda start, stop: values[start:stop, :, None],
         calendar=calendar,
         sites=sites,
-        notes=(*notes, *time_notes, *numbers.notes({name: (name, "1") for name in stations})),
+        notes=(*notes, *time_notes, *numbers.notes({name: (name, "") for name in stations})),
     )

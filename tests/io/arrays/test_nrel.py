@@ -82,10 +82,10 @@ def write_file(path, meta_as="records", zone=False, names="gid", **attrs):
 @pytest.mark.parametrize(
     ("attrs", "expected", "unit"),
     [
-        ({}, lambda v: v, "1"),
+        ({}, lambda v: v, ""),
         ({"scale_factor": 10.0, "units": "W/m2"}, lambda v: v / 10, "W/m2"),
         ({"psm_scale_factor": 100, "psm_units": b"W/m2"}, lambda v: v / 100, "W/m2"),
-        ({"scale_factor": 0.5, "add_offset": -40.0}, lambda v: v * 0.5 - 40, "1"),
+        ({"scale_factor": 0.5, "add_offset": -40.0}, lambda v: v * 0.5 - 40, ""),
     ],
 )
 @pytest.mark.parametrize("meta_as", ["records", "group"])
@@ -93,7 +93,7 @@ def test_values_are_scaled_by_their_attributes(tmp_path, attrs, expected, unit, 
     stored = write_file(tmp_path / "nsrdb.h5", meta_as, zone=meta_as == "group", **attrs)
     field = read(tmp_path / "nsrdb.h5")
     assert field.channels == ("ghi", "windspeed_100m")
-    assert field.units == (unit, "1")
+    assert field.units == (unit, "")
     np.testing.assert_array_equal(
         field.values[..., 0], expected(stored.astype(float)).astype(np.float32)
     )

@@ -88,7 +88,7 @@ def test_a_station_without_a_position_is_left_out(folder, tmp_path):
     assert field.points.names == ("Vancouver", "Portland")
     assert any("1 of 3 stations have no known position" in note for note in field.notes)
     (folder / "wind.csv").write_text("datetime,Mu,Atlantis,Lemuria\n" + hourly("{t},1,2,3"))
-    with pytest.raises(DataError, match=r"no table lists 'wind', 'Mu', .*read.stations"):
+    with pytest.raises(DataError, match=r"no table lists 'Mu', .*'wind'.*read.stations"):
         read(folder / "wind.csv")
 
 
@@ -214,7 +214,7 @@ def test_air_quality_of_uci(tmp_path):
     (tmp_path / "AirQualityUCI.csv").write_text(
         "Date;Time;CO(GT);PT08.S1(CO);NMHC(GT);;\n" + rows + ";;;;;;\n" * 9
     )
-    with pytest.raises(DataError, match=r"no table lists 'AirQualityUCI'"):
+    with pytest.raises(DataError, match=r"no table lists .*'AirQualityUCI'"):
         read(tmp_path / "AirQualityUCI.csv")
     (tmp_path / "stations.csv").write_text("name,lat,lon\nAirQualityUCI,45.46,9.19\n")
     field = read(tmp_path / "AirQualityUCI.csv", missing="-200")

@@ -1,20 +1,11 @@
-"""Configuration: frozen sections of settings, from presets, TOML files and overrides.
-
-A TOML file holds only what differs from a preset; `--set train.lr=1e-3` overrides both. Unknown
-keys are errors. The resolved configuration is stored in the run folder.
-"""
+"""The sections of the configuration: every setting with its default, limits and meaning."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-
-from stonet.errors import UsageError, unknown_name
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 
 class Section(BaseModel):
@@ -26,6 +17,19 @@ class Section(BaseModel):
 def setting(default: Any, description: str, **limits: Any) -> Any:
     """A setting with its default, its line in the table of settings and its limits."""
     return Field(default, description=description, **limits)
+
+
+def _as_pairs(value: Any) -> Any:
+    """'a=1,b=2' as {"a": "1", "b": "2"}."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ValueError("expected NAME=VALUE, several separated by commas")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+Pairs = Annotated[dict[str, str], BeforeValidator(_as_pairs)]
 
 
 class ReadConfig(Section):
@@ -44,6 +48,8 @@ class ReadConfig(Section):
     geometry: Literal["plane", "sphere"] | None = setting(
         None, "geometry; none: sphere for lat/lon, plane for x/y"
     )
+    units: Pairs = setting({}, "units by variable, where the data have none: temperature=degC")
+    rename: Pairs = setting({}, "new names of columns and variables: old=new")
     missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
     infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
     duplicates: Literal["refuse", "mean", "first", "last"] = setting(
@@ -54,6 +60,7 @@ class ReadConfig(Section):
     )
 
     _station_table: Any = None  # in memory, in place of the file `stations`
+    _known_places: Any = None  # Points of a run, for stations that nothing else locates
 
     @field_validator("variables", "bbox", "missing", mode="before")
     @classmethod
@@ -93,6 +100,13 @@ class DataConfig(Section):
     unseen: float | None = setting(
         None, "share of points held out from training; none: that of the data set", ge=0, lt=1
     )
+    bounds: Pairs = setting(
+        {}, "declared range of forecasts, as wind_speed=0:; else from the training data"
+    )
+    range_margin: float = setting(
+        0.1, "share of the range by which its extremes are widened for forecasts", ge=0
+    )
+    allow_angles: bool = setting(False, "train on directions in degrees as if they were numbers")
     labels: int | None = setting(None, "target times kept in each training window; none: all", ge=1)
 
 
@@ -175,8 +189,7 @@ class NetworkConfig(Section):
     layers: int = setting(1, "layers of the encoder; 0: none", ge=0, le=64)
     anchor: Literal["last", "blend", "linear"] = setting(
         "blend",
-        "forecast that the network corrects: newest value, its blend with the daily value"
-        " and the mean, or the linear forecast",
+        "forecast that is corrected: newest value, blend with the daily value, or linear forecast",
     )
     dropout: float = setting(0.0, "share of branch outputs dropped in training", ge=0, lt=1)
     mode_floor: float = setting(
@@ -232,8 +245,7 @@ class TrainConfig(Section):
     decay: float | None = setting(None, "weight decay; none: the model's own", ge=0)
     schedule: Literal["cosine", "step", "constant"] | None = setting(
         None,
-        "learning-rate schedule; step halves the rate after each fifth of the training; none: the "
-        "model's own",
+        "learning-rate schedule; step: halved after each fifth of the training; none: the model's",
     )
     warmup: int = setting(20, "steps of linear warm-up, at most a tenth of the training", ge=0)
     clip: float = setting(5.0, "largest norm of the gradient", gt=0)
@@ -277,6 +289,9 @@ class AugmentationConfig(Section):
     hidden_sensors: float | None = setting(
         None, "share of sensors hidden in a step; none: the model's own", ge=0, lt=1
     )
+    hidden_regions: float = setting(
+        0.3, "share of the steps that hide neighbouring sensors instead of single ones", ge=0, le=1
+    )
 
 
 class Config(Section):
@@ -292,180 +307,3 @@ class Config(Section):
     baseline: BaselineConfig = BaselineConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     train: TrainConfig = TrainConfig()
-
-
-Settings = Iterable[str] | Mapping[str, Any] | Config
-
-
-def load_config(
-    preset: str = "default", path: str | Path | None = None, settings: Settings = ()
-) -> Config:
-    """A configuration from a preset, a TOML file and single settings; the last one wins.
-
-    Args:
-        preset: "default", "paper", "operator" or "tiny".
-        path: a TOML file with some of the settings.
-        settings: "section.key=value" strings, a dictionary with nested or dotted keys, or a
-            Config, of which the values count that were set explicitly.
-
-    Raises:
-        UsageError: unknown preset, key or file, or an invalid value.
-
-    Example:
-        >>> load_config("tiny", settings=["train.lr=1e-3"]).train.lr
-        0.001
-        >>> load_config("tiny", settings={"train": {"lr": 1e-3}, "data.past": "6h"}).data.past
-        '6h'
-    """
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
-    merged = PRESETS[preset]
-    if path is not None:
-        merged = _merge(merged, _read_toml(Path(path)))
-    for override in _overrides(settings):
-        merged = _merge(merged, override)
-    return make_config(merged)
-
-
-def make_config(values: Mapping[str, Any]) -> Config:
-    """A configuration from nested values; anything not given has its default.
-
-    Raises:
-        UsageError: an unknown key, with the nearest valid one, or an invalid value.
-    """
-    _check_keys(values)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"][:2])
-        got = repr(first.get("input"))
-        raise UsageError(f"Setting {name} = {got} does not fit: {first['msg']}.") from None
-
-
-class SettingRow(NamedTuple):
-    """One line of the table of settings."""
-
-    section: str  # empty for settings without a section
-    key: str
-    type: str
-    default: str
-    description: str
-
-
-def settings_table() -> list[SettingRow]:
-    """All settings with their types, defaults and descriptions, in the order of the sections."""
-    rows = []
-    for name, field in Config.model_fields.items():
-        section = _section(name)
-        fields = {name: field} if section is None else section.model_fields
-        for key, info in fields.items():
-            default = "none" if info.default is None else str(info.default)
-            entry = (_type_label(info.annotation), default, info.description or "")
-            rows.append(SettingRow("" if section is None else name, key, *entry))
-    return rows
-
-
-def _type_label(annotation: Any) -> str:
-    """A type as users write it: 'int or none', 'full or diag'."""
-    if get_origin(annotation) is Literal:
-        return " or ".join(map(str, get_args(annotation)))
-    if get_origin(annotation) is tuple:
-        return "list of " + _type_label(get_args(annotation)[0])
-    choices = get_args(annotation)
-    if choices:
-        return " or ".join(_type_label(choice) for choice in choices)
-    return "none" if annotation is type(None) else str(annotation.__name__)
-
-
-def _section(name: str) -> type[Section] | None:
-    """The section of this name; None if there is none."""
-    field = Config.model_fields.get(name)
-    section = None if field is None else field.annotation
-    return section if isinstance(section, type) and issubclass(section, Section) else None
-
-
-def _check_keys(values: Mapping[str, Any]) -> None:
-    """Refuse unknown sections and keys."""
-    for name, content in values.items():
-        if name not in Config.model_fields:
-            raise unknown_name("configuration section", name, Config.model_fields)
-        section = _section(name)
-        if section is not None and isinstance(content, Mapping):
-            for key in content:
-                if key not in section.model_fields:
-                    raise unknown_name(f"key in section '{name}':", key, section.model_fields)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return _with_none(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise UsageError(
-            f"No configuration file '{path}'. Check the path given to --config."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError(f"'{path}' cannot be read as TOML: {error}.") from None
-
-
-def _overrides(settings: Settings) -> list[Mapping[str, Any]]:
-    """Settings of any form as nested dictionaries, the strongest last."""
-    if isinstance(settings, Config):
-        return [settings.model_dump(exclude_unset=True)]
-    if isinstance(settings, Mapping):
-        return [_nested(str(key), value) for key, value in settings.items()]
-    texts = [settings] if isinstance(settings, str) else settings
-    return [_parse_setting(text) for text in texts]
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    """'train.lr', 0.001 as {"train": {"lr": 0.001}}."""
-    parts = key.strip().split(".")
-    if len(parts) > 2 or not all(parts):
-        raise _wrong_form(key)
-    return {parts[0]: value} if len(parts) == 1 else {parts[0]: {parts[1]: value}}
-
-
-def _parse_setting(text: str) -> dict[str, Any]:
-    """'train.lr=1e-3' as {"train": {"lr": 0.001}}; a bare word is a string."""
-    key, equals, written = text.partition("=")
-    if not equals:
-        raise _wrong_form(text)
-    try:
-        value = tomllib.loads(f"value = {written}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = written.strip()
-    return _with_none(_nested(key, value))
-
-
-def _wrong_form(text: str) -> UsageError:
-    return UsageError(f"'{text}' is not of the form section.key=value, e.g. train.lr=1e-3.")
-
-
-def _with_none(values: Mapping[str, Any], section: type[Section] = Config) -> dict[str, Any]:
-    """The values with None for "none", which TOML lacks, where a setting may be None."""
-    changed = dict(values)
-    for key, value in values.items():
-        field, inner = section.model_fields.get(key), _section(key)
-        if inner is not None and isinstance(value, Mapping):
-            changed[key] = _with_none(value, inner)
-        elif value == "none" and field is not None and type(None) in get_args(field.annotation):
-            changed[key] = None
-    return changed
-
-
-def _read_presets() -> dict[str, dict[str, Any]]:
-    text = Path(__file__).with_name("presets.toml").read_text(encoding="utf-8")
-    return {name: _with_none(values) for name, values in tomllib.loads(text).items()}
-
-
-def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(first)
-    for key, value in second.items():
-        old = merged.get(key)
-        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merge(merged[key], value) if nested else value
-    return merged
-
-
-PRESETS = _read_presets()  # by name: what differs from the defaults
