@@ -86,7 +86,7 @@ class BranchTrunk(nn.Module):
         state: Float[Tensor, "query batch state"],
         neighbours: Neighbours,
         present: Bool[Tensor, "node batch"] | None,
-        has_history: Bool[Tensor, "query batch"] | None,
+        has_history: Bool[Tensor, "query batch_or_1"] | None,
     ) -> Float[Tensor, "query batch rank"]:
         """H at every query.
 
