@@ -30,20 +30,16 @@ BIN_PRIOR = 10.0  # points that the quantiles of a bin are shrunk by, towards th
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """How the forecasts of one model are corrected and what intervals they have.
+class Intervals:
+    """Scores of a model's forecasts: their scale and their quantiles.
 
     Args:
-        feedback: correction by recent errors.
-        bins: of history and distance.
         scale: expected absolute errors.
         quantiles: of the scores, at LEVELS.
         degrees: size of the sample in each bin, less one: points, or independent windows at
             points with history. Less than 1: no interval is given.
     """
 
-    feedback: Feedback
-    bins: Bins
     scale: Scale
     quantiles: Float64[np.ndarray, "bin level channel"]
     degrees: tuple[float, ...]
@@ -79,6 +75,23 @@ class Calibration:
         upper = (1 + max(level, 1e-3)) / 2
         ratio = stats.t.ppf(upper, np.maximum(degrees, 1)) / stats.norm.ppf(upper)
         return np.where(degrees >= 1, ratio, np.nan)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How the forecasts of one model are corrected and what intervals they have.
+
+    Args:
+        feedback: correction by recent errors.
+        bins: of history and distance.
+        corrected: intervals of forecasts that were corrected.
+        uncorrected: intervals of forecasts that were not, as without feedback or known errors.
+    """
+
+    feedback: Feedback
+    bins: Bins
+    corrected: Intervals
+    uncorrected: Intervals
 
 
 def interval_levels(quantiles: Sequence[float]) -> Float64[np.ndarray, " quantile"]:

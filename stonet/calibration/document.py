@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from stonet.calibration.bins import MAX_BINS, Bins
-from stonet.calibration.conformal import LEVELS, Calibration
+from stonet.calibration.conformal import LEVELS, Calibration, Intervals
 from stonet.calibration.feedback import Feedback
-from stonet.calibration.scale import HOURS, MONTHS, Scale
+from stonet.calibration.scale import MONTHS, PHASES, Scale
 from stonet.errors import ModelFileError
 
 FORMAT = 1
@@ -23,13 +23,43 @@ Gain = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Cube = list[list[list[Size]]]
 
 
+class _Intervals(BaseModel):
+    """Intervals; lists are (bin, lead, channel) and alike."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    base: Cube
+    hour: Cube
+    month: list[list[Size]]
+    quantiles: list[list[list[Size | None]]]  # None: no interval
+    degrees: list[Size]
+
+    def check(self, bins: int, leads: int, channels: int) -> None:
+        """Refuse shapes that do not fit together."""
+        shapes = {
+            "base": (bins, leads, channels),
+            "hour": (2, PHASES, channels),
+            "month": (MONTHS, channels),
+            "quantiles": (bins, len(LEVELS), channels),
+            "degrees": (bins,),
+        }
+        _check_shapes(self, shapes)
+        if (np.diff(_array(self.quantiles), axis=1) < 0).any():
+            raise ValueError("quantiles do not increase with their level")
+
+    def intervals(self) -> Intervals:
+        """The intervals themselves."""
+        scale = Scale(np.array(self.base), np.array(self.hour), np.array(self.month))
+        return Intervals(scale, _array(self.quantiles), tuple(self.degrees))
+
+
 class _Document(BaseModel):
-    """The content of the file; lists are (bin, lead, channel) and alike."""
+    """The content of the file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: int
-    channels: list[str]
+    channels: Annotated[list[str], Field(min_length=1)]
     leads: Annotated[int, Field(ge=1, le=100_000)]
     rate: list[Gain]
     point: list[Gain]
@@ -38,48 +68,29 @@ class _Document(BaseModel):
     middles: Annotated[list[Size], Field(max_length=MAX_BINS)]
     points: Annotated[list[int], Field(max_length=MAX_BINS)]
     limit: Size
-    base: Cube
-    hour: Cube
-    month: list[list[Size]]
-    quantiles: list[list[list[Size | None]]]  # None: no interval
-    degrees: list[Size]
+    corrected: _Intervals
+    uncorrected: _Intervals
 
     @model_validator(mode="after")
     def _check(self) -> _Document:
         channels, bins = len(self.channels), 1 + len(self.middles)
-        shapes = {
-            "rate": (channels,),
-            "point": (channels,),
-            "region": (channels,),
-            "edges": (max(bins - 2, 0),),
-            "points": (bins - 1,),
-            "base": (bins, self.leads, channels),
-            "hour": (2, HOURS, channels),
-            "month": (MONTHS, channels),
-            "quantiles": (bins, len(LEVELS), channels),
-            "degrees": (bins,),
-        }
-        for name, shape in shapes.items():
-            got = np.shape(np.array(getattr(self, name), dtype=object))
-            if got != shape:
-                raise ValueError(f"{name} has shape {got}; expected {shape}")
+        gains = dict.fromkeys(("rate", "point", "region"), (channels,))
+        _check_shapes(self, gains | {"edges": (max(bins - 2, 0),), "points": (bins - 1,)})
         for name in ("edges", "middles"):
             if (np.diff(getattr(self, name)) < 0).any():
                 raise ValueError(f"{name} do not increase")
-        if (np.diff(_array(self.quantiles), axis=1) < 0).any():
-            raise ValueError("quantiles do not increase with their level")
+        for intervals in (self.corrected, self.uncorrected):
+            intervals.check(bins, self.leads, channels)
         return self
 
 
 def to_bytes(calibration: Calibration, channels: tuple[str, ...]) -> bytes:
     """The content of calibration.json."""
-    bins, scale, feedback = calibration.bins, calibration.scale, calibration.feedback
-    quantiles = calibration.quantiles.astype(object)
-    quantiles[~np.isfinite(calibration.quantiles)] = None
+    bins, feedback = calibration.bins, calibration.feedback
     content: dict[str, Any] = {
         "format": FORMAT,
         "channels": list(channels),
-        "leads": scale.base.shape[1],
+        "leads": calibration.corrected.scale.base.shape[1],
         "rate": feedback.rate,
         "point": feedback.point,
         "region": feedback.region,
@@ -87,11 +98,8 @@ def to_bytes(calibration: Calibration, channels: tuple[str, ...]) -> bytes:
         "middles": bins.middles,
         "points": bins.points,
         "limit": bins.limit,
-        "base": scale.base.tolist(),
-        "hour": scale.hour.tolist(),
-        "month": scale.month.tolist(),
-        "quantiles": quantiles.tolist(),
-        "degrees": calibration.degrees,
+        "corrected": _content(calibration.corrected),
+        "uncorrected": _content(calibration.uncorrected),
     }
     return (json.dumps(content, allow_nan=False) + "\n").encode()
 
@@ -114,7 +122,9 @@ def from_bytes(data: bytes, channels: tuple[str, ...], leads: int, source: str) 
         document = _Document.model_validate_json(data)
         got = document.format, tuple(document.channels), document.leads
         if got != (FORMAT, channels, leads):
-            raise ValueError(f"format, channels, leads are {got}; expected {(FORMAT, channels, leads)}")
+            raise ValueError(
+                f"format, channels, leads are {got}; expected {(FORMAT, channels, leads)}"
+            )
     except (ValidationError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelFileError(f"{source} is not valid: {reason}. Fit again.") from error
@@ -126,10 +136,30 @@ def from_bytes(data: bytes, channels: tuple[str, ...], leads: int, source: str) 
             tuple(document.points),
             document.limit,
         ),
-        Scale(np.array(document.base), np.array(document.hour), np.array(document.month)),
-        _array(document.quantiles),
-        tuple(document.degrees),
+        document.corrected.intervals(),
+        document.uncorrected.intervals(),
     )
+
+
+def _content(intervals: Intervals) -> dict[str, Any]:
+    """Intervals as lists."""
+    quantiles = intervals.quantiles.astype(object)
+    quantiles[~np.isfinite(intervals.quantiles)] = None
+    return {
+        "base": intervals.scale.base.tolist(),
+        "hour": intervals.scale.hour.tolist(),
+        "month": intervals.scale.month.tolist(),
+        "quantiles": quantiles.tolist(),
+        "degrees": intervals.degrees,
+    }
+
+
+def _check_shapes(part: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse lists of another shape."""
+    for name, shape in shapes.items():
+        got = np.shape(np.array(getattr(part, name), dtype=object))
+        if got != shape:
+            raise ValueError(f"{name} has shape {got}; expected {shape}")
 
 
 def _array(quantiles: list[list[list[float | None]]]) -> np.ndarray:

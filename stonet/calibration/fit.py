@@ -13,14 +13,13 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from stonet.calibration.bins import Bins
-from stonet.calibration.conformal import Calibration, score_quantiles
+from stonet.calibration.conformal import Calibration, Intervals, score_quantiles
 from stonet.calibration.feedback import Feedback, choose_feedback
 from stonet.calibration.online import replay
 from stonet.calibration.past_forecasts import Errors
 from stonet.calibration.samples import Collector, Sample, Samples
 from stonet.calibration.scale import MONTHS, Places, Scale, month_factors
 from stonet.calibration.series import independent_windows
-from stonet.data.time_spec import TimeSpec
 from stonet.models.forecaster import Forecaster
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -49,7 +48,7 @@ def calibrate(
         the calibration; None if no error is known in the validation part.
 
     Example:
-        >>> calibrate(trained, task).score_at(0.9)
+        >>> calibrate(trained, task).corrected.score_at(0.9)
     """
     collector = Collector(trained.model if model is None else model, trained, task, seconds)
     samples = collector.collect()
@@ -61,62 +60,64 @@ def calibrate(
     month = np.ones((MONTHS, len(trained.channels)))
     if task.time_spec.calendar and task.time_spec.yearly:
         month = month_factors(*collector.monthly_errors(min(MONTH_WINDOWS, collector.windows)))
-    issued = samples.validation.times[:, 0] - task.time_spec.step
-    return _fit(samples, feedback, month, independent_windows(task, issued), task.time_spec)
+    fitter = _Fitter(samples, month, task)
+    uncorrected = fitter.fit(Feedback.none(len(trained.channels)))
+    corrected = fitter.fit(feedback) if feedback.active else uncorrected
+    return Calibration(feedback, fitter.bins, corrected, uncorrected)
 
 
-def _fit(
-    samples: Samples,
-    feedback: Feedback,
-    month: Float64[np.ndarray, "12 channel"],
-    windows: int,
-    time_spec: TimeSpec,
-) -> Calibration:
-    """Scale and quantiles, in turn with the width factors, which depend on both."""
-    bins = Bins()
-    if samples.without:
-        distances = np.concatenate([part.distance for part in samples.without])
-        bins = Bins.fit(distances, np.concatenate([part.target for part in samples.without]))
-    used = (samples.validation, *(samples.without if bins.points else ()))
-    places = [part.places(bins, time_spec) for part in used]
-    count = np.array([windows, *bins.points], dtype=np.float64)
-    calibration = None
-    for _ in range(ROUNDS):
-        errors = _relative_errors(samples, used, feedback, calibration, time_spec)
-        table = _Table.of(errors, used, places)
-        scale = Scale.fit(
-            table.error, table.weight, count, errors[0].shape[1], table.lead, table.places, month
-        )
-        expected = scale.at(table.places, table.lead)
-        scores = np.where(expected > 0, table.error / np.where(expected > 0, expected, 1), np.nan)
-        quantiles = score_quantiles(scores, table.weight, table.places.bin, bins.points)
-        calibration = Calibration(feedback, bins, scale, quantiles, tuple((count - 1).tolist()))
-    assert calibration is not None  # ROUNDS > 0
-    return calibration
+class _Fitter:
+    """Fits intervals to samples, with feedback or without."""
 
+    def __init__(
+        self, samples: Samples, month: Float64[np.ndarray, "12 channel"], task: Task
+    ) -> None:
+        self.samples, self.month, self.time_spec = samples, month, task.time_spec
+        self.bins = Bins()
+        if samples.without:
+            distances = np.concatenate([part.distance for part in samples.without])
+            targets = np.concatenate([part.target for part in samples.without])
+            self.bins = Bins.fit(distances, targets)
+        self.used = (samples.validation, *(samples.without if self.bins.points else ()))
+        self.places = [part.places(self.bins, task.time_spec) for part in self.used]
+        issued = samples.validation.times[:, 0] - task.time_spec.step
+        windows = independent_windows(task, issued)
+        self.count = np.array([windows, *self.bins.points], dtype=np.float64)
 
-def _relative_errors(
-    samples: Samples,
-    used: Sequence[Sample],
-    feedback: Feedback,
-    calibration: Calibration | None,
-    time_spec: TimeSpec,
-) -> list[Errors]:
-    """Absolute errors after feedback, over the width factor."""
-    history, bound, scale = samples.history, None, None
-    if calibration is not None:
-        bound = calibration.bound
-        places = history.places(calibration.bins, time_spec)
-        leads = np.arange(history.errors.shape[1])[:, None]
-        scale = positive(calibration.scale.at(places, leads))
-    scored = used[0].row
-    known = replay(history.errors, samples.earlier[scored], feedback, scale, bound)
-    result = []
-    for number, part in enumerate(used):
-        row = np.searchsorted(scored, part.row)
-        correction = (known.region[:, :, None] if number else known.correction)[row]
-        result.append(np.abs(part.errors - correction) / known.factor[row][:, :, None])
-    return result
+    def fit(self, feedback: Feedback) -> Intervals:
+        """Scale and quantiles, in turn with the width factors, which depend on both."""
+        intervals = None
+        for _ in range(ROUNDS):
+            errors = self._relative_errors(feedback, intervals)
+            table = _Table.of(errors, self.used, self.places)
+            leads, places = errors[0].shape[1], table.places
+            scale = Scale.fit(
+                table.error, table.weight, self.count, leads, table.lead, places, self.month
+            )
+            expected = scale.at(places, table.lead)
+            scores = table.error / np.where(expected > 0, expected, np.nan)
+            quantiles = score_quantiles(scores, table.weight, places.bin, self.bins.points)
+            intervals = Intervals(scale, quantiles, tuple((self.count - 1).tolist()))
+        assert intervals is not None  # ROUNDS > 0
+        return intervals
+
+    def _relative_errors(self, feedback: Feedback, intervals: Intervals | None) -> list[Errors]:
+        """Absolute errors after feedback, over the width factor."""
+        history, bound, scale = self.samples.history, None, None
+        if intervals is not None:
+            bound = intervals.bound
+            places = history.places(self.bins, self.time_spec)
+            leads = np.arange(history.errors.shape[1])[:, None]
+            scale = positive(intervals.scale.at(places, leads))
+        scored = self.used[0].row
+        earlier = self.samples.earlier[scored]
+        known = replay(history.errors, earlier, feedback, scale, bound)
+        result = []
+        for number, part in enumerate(self.used):
+            row = np.searchsorted(scored, part.row)
+            correction = (known.region[:, :, None] if number else known.correction)[row]
+            result.append(np.abs(part.errors - correction) / known.factor[row][:, :, None])
+        return result
 
 
 def positive(

@@ -17,7 +17,7 @@ from jaxtyping import Float64, Int64
 
 from stonet.calibration.bins import Bins, distance_to_observed
 from stonet.calibration.past_forecasts import Errors, Issues, PastForecasts, spacing
-from stonet.calibration.scale import Places, months, solar_hours
+from stonet.calibration.scale import Places, day_phases, months
 from stonet.calibration.series import issues_within, series_of
 from stonet.data.field import Field
 from stonet.data.time_spec import TimeSpec
@@ -30,7 +30,7 @@ MIN_WINDOWS, MAX_WINDOWS = 48, 800  # forecast in all
 HISTORY_SHARE = 0.6  # of the windows that are forecast at points with history
 MIN_TARGETS, MAX_TARGETS = 32, 256  # points whose errors are kept
 MAX_ERRORS = 2**21  # of all points with history, which bounds the time
-SHARES = (1.0, 1.0, 0.5, 0.25, 0.12)  # of the other points that are given, one for each fold
+SHARES = (1.0, 1.0, 1.0, 0.5, 0.2)  # of the other points that are given, one for each fold
 MIN_NODES = 3  # points given in a fold
 OLDEST_WEIGHT = 0.4  # of the oldest window relative to the newest one
 
@@ -104,6 +104,7 @@ class Collector:
         self.targets = np.sort(self.random.permutation(seen)[: self.most])
         self.per_day = max(1, round(spacing(task.time_spec) / task.time_spec.step))
         self.windows = MIN_WINDOWS
+        self.usual = 0.0  # median distance of a hidden point to the others
         self.rows: dict[int, tuple[Issues, int]] = {}  # of an episode: its issues, first row
 
     def collect(self) -> Samples | None:
@@ -160,9 +161,7 @@ class Collector:
         self.windows = int(np.clip(allowed, MIN_WINDOWS, MAX_WINDOWS))
         return past.graphs
 
-    def _chosen(
-        self, series: list[Series], limit: int
-    ) -> list[Series]:
+    def _chosen(self, series: list[Series], limit: int) -> list[Series]:
         """As many issue times as the limit allows, evenly spread over the hours of the day.
 
         Their interval divides a day, so that earlier forecasts are shared.
@@ -217,14 +216,29 @@ class Collector:
             hidden = self.random.permutation(np.setdiff1d(seen, nodes))[: self.most]
             if len(nodes) < MIN_NODES or not len(hidden):
                 continue
+            hidden = self._farther(nodes, np.sort(hidden), share)
             parts, graphs = [], None
-            for whole, issues in series:
-                arguments = self.model, self.trained, whole, nodes, np.sort(hidden), graphs
+            for whole, issues in series if len(hidden) else ():
+                arguments = self.model, self.trained, whole, nodes, hidden, graphs
                 past = PastForecasts(*arguments)
                 graphs = past.graphs
                 chosen = issues[number % min(every, len(issues)) :: every]
                 parts.append(self._sample(past, chosen, _recency(len(chosen))))
-            yield Sample.joined(parts)
+            if parts:
+                yield Sample.joined(parts)
+
+    def _farther(self, nodes: Index, hidden: Index, share: float) -> Index:
+        """Of a thinned network only the points that are farther away than is usual in the whole.
+
+        Errors at the same distance are larger in a thinner network.
+        """
+        points = self.task.dataset.points
+        given = np.ones((1, len(nodes)), dtype=bool)
+        distance = distance_to_observed(points.take(nodes), points.take(hidden), given)[0]
+        if share == 1.0:
+            self.usual = max(self.usual, float(np.median(distance)))
+            return hidden
+        return hidden[distance > self.usual]
 
     def _sample(
         self, past: PastForecasts, issues: Issues, weight: Float64[np.ndarray, " issue"]
@@ -241,7 +255,7 @@ class Collector:
             target=past.targets,
             distance=distance_to_observed(nodes, past.points, everywhere)[0],
             times=times,
-            hour=solar_hours(self.task.time_spec, times, past.points),
+            hour=day_phases(self.task.time_spec, times, past.points),
             weight=weight,
         )
 

@@ -1,6 +1,6 @@
 """Scale: the expected absolute error, by which errors are divided before they are compared.
 
-    scale = base(bin, lead) * hour(history, hour of the day) * month(month)
+    scale = base(bin, lead) * phase(history, phase of the day) * month(month)
 
 for each channel. Hours are those of the sun at the target. The months come from the training part,
 since validation seldom covers the year: errors are smaller there, but their seasons are alike.
@@ -15,11 +15,13 @@ from jaxtyping import Float64, Int64
 
 from stonet.data.durations import DAY
 from stonet.data.geometry import Points
+from stonet.data.solar_position import sun_direction
 from stonet.data.time_spec import TimeSpec
 
-HOURS, MONTHS = 24, 12
-HOUR_PRIOR, MONTH_PRIOR = 5.0, 10.0  # forecasts with mean error that a profile is shrunk by
+PHASES, MONTHS = 24, 12
+PHASE_PRIOR, MONTH_PRIOR = 5.0, 10.0  # forecasts with mean error that a profile is shrunk by
 CELL_PRIOR = 5.0  # points (with history: windows) that a lead's own error is shrunk by
+MIN_MONTH = 0.1  # least factor of a month
 CERTAIN = 1e-6  # share of the mean error below which an hour has none, such as power at night
 
 
@@ -62,7 +64,7 @@ class Scale:
             month: factors of the months.
         """
         bins = len(count)
-        channels, hours = error.shape[-1], np.ones((2, HOURS, error.shape[-1]))
+        channels, hours = error.shape[-1], np.ones((2, PHASES, error.shape[-1]))
         base = np.ones((bins, leads, channels))
         history = (places.bin > 0).astype(np.int64)
         relative = error / month[places.month]
@@ -71,20 +73,18 @@ class Scale:
             reduced[hours[history, places.hour] <= CERTAIN] = 0.0
             base = _shrunk_cells(reduced, weight, count, leads, lead, places.bin)
             ratio = relative / np.maximum(base[places.bin, lead], np.finfo(np.float64).tiny)
-            cells = history * HOURS + places.hour
-            mean, size = _means(ratio, weight, cells, 2 * HOURS)
-            hours = ((mean * size + HOUR_PRIOR) / (size + HOUR_PRIOR)).reshape(2, HOURS, channels)
-            certain = (mean <= CERTAIN) & (size > HOUR_PRIOR)
-            hours[certain.reshape(hours.shape)] = 0.0
+            cells = history * PHASES + places.hour
+            mean, size = _means(ratio, weight, cells, 2 * PHASES)
+            hours = _shrunk(mean, size, PHASE_PRIOR).reshape(2, PHASES, channels)
         return Scale(base, hours, month)
 
-    def at(self, places: Places, lead: Int64[np.ndarray, "..."]) -> Float64[np.ndarray, "... channel"]:
+    def at(
+        self, places: Places, lead: Int64[np.ndarray, "..."]
+    ) -> Float64[np.ndarray, "... channel"]:
         """The scale in whole bins and at whole leads, numbered from 0."""
         history = (places.bin > 0).astype(np.int64)
         return (
-            self.base[places.bin, lead]
-            * self.hour[history, places.hour]
-            * self.month[places.month]
+            self.base[places.bin, lead] * self.hour[history, places.hour] * self.month[places.month]
         )
 
     def between(
@@ -105,15 +105,23 @@ class Scale:
         return result * self.hour[history, hour] * self.month[month][:, :, None]
 
 
-def solar_hours(
+def day_phases(
     time_spec: TimeSpec, times: Int64[np.ndarray, "issue lead"], points: Points
 ) -> Int64[np.ndarray, "issue lead point"]:
-    """The hour of the day by the sun, 0 to 23; 0 throughout where there are no hours."""
+    """The phase of the day, 0 to 23; 0 throughout where there are no hours.
+
+    On a sphere it is one of 12 equal steps of the sine of the sun's elevation, before noon or
+    after; elsewhere the hour.
+    """
     if not time_spec.daily:
         return np.zeros((*times.shape, len(points)), dtype=np.int64)
-    east = points.coordinates[:, 1] / 360 if points.kind == "sphere" else np.zeros(len(points))
-    day = ((times % DAY) / DAY)[..., None] + east
-    return np.floor(HOURS * (day % 1.0)).astype(np.int64) % HOURS
+    day = ((times % DAY) / DAY)[..., None]
+    if points.kind != "sphere":
+        return np.broadcast_to((PHASES * day).astype(np.int64), (*times.shape, len(points)))
+    sine = sun_direction(times).astype(np.float64) @ points.embedded.T
+    step = np.floor((sine + 1) / 2 * (PHASES // 2)).astype(np.int64).clip(0, PHASES // 2 - 1)
+    afternoon = ((day + points.coordinates[:, 1] / 360) % 1.0) >= 0.5
+    return step + PHASES // 2 * afternoon
 
 
 def months(
@@ -138,7 +146,17 @@ def month_factors(
     mean, size = _means(error, weight, month, MONTHS)
     overall = (mean * size).sum(0) / np.maximum(size.sum(0), 1)
     ratio = mean / np.where(overall > 0, overall, 1)
-    return (ratio * size + MONTH_PRIOR) / (size + MONTH_PRIOR)
+    return np.where(size > 0, np.maximum(_shrunk(ratio, size, MONTH_PRIOR), MIN_MONTH), 1.0)
+
+
+def _shrunk(
+    ratio: Float64[np.ndarray, "cell channel"],
+    size: Float64[np.ndarray, "cell channel"],
+    prior: float,
+) -> Float64[np.ndarray, "cell channel"]:
+    """Ratios shrunk towards 1 on a logarithmic scale; 0 where they are, and the sample is large."""
+    shrunk = np.exp(np.log(np.maximum(ratio, CERTAIN)) * size / (size + prior))
+    return np.where((ratio <= CERTAIN) & (size > prior), 0.0, shrunk)
 
 
 def _shrunk_cells(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from stonet.training.trained_model import TrainedModel
 MAX_LEAD = 1.25  # in trained horizons
 MAX_AGE = 1.5  # of inputs, in trained past lengths
 MIN_STEP = 0.5  # of the data, in trained steps
+# (values of one forecast, query points, times) -> the values with a correction
+Correction = Callable[[np.ndarray, Points, np.ndarray], np.ndarray]
 BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
 
 
@@ -84,6 +87,7 @@ def forecast_to_file(
     times: Times | None = None,
     memory: int | str | None = None,
     session: Session | None = None,
+    correct: Correction | None = None,
 ) -> tuple[int, int]:
     """As `forecast`, into a file chunk by chunk; the result is never held in memory.
 
@@ -97,6 +101,7 @@ def forecast_to_file(
         times: leads, dates or nanoseconds (None: the trained leads).
         memory: that the whole process may take.
         session: of this model and these points; its `max_queries` are a chunk of the file.
+        correct: applied to the values of each chunk (None: nothing).
 
     Returns:
         the number of times and of points.
@@ -111,7 +116,9 @@ def forecast_to_file(
         for number, start in enumerate(starts):
             part = select_queries(queries, start, min(start + width, len(queries)))
             chunks = list(session.forecast_chunks(encoded, batch, part, chunk_size))
-            write((0, start), np.concatenate(chunks, axis=2)[0])
+            values = np.concatenate(chunks, axis=2)
+            values = values if correct is None else correct(values, part, requested)
+            write((0, start), values[0])
             trim_memory()
             report_progress(number + 1, len(starts))
     return len(requested), len(queries)
