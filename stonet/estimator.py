@@ -5,20 +5,28 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from stonet.calibration.conformal import Calibration
+from stonet.calibration.document import FILE as CALIBRATION_FILE
+from stonet.calibration.document import to_bytes
+from stonet.calibration.stored import calibrate_run, load_calibration
 from stonet.config import Config, Settings, load_config, make_config
 from stonet.data import display
 from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
+from stonet.data.quantile_field import QuantileField
 from stonet.errors import ModelFileError, UsageError, unknown_name
+from stonet.evaluation.calibrated import calibrate_models
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import evaluate as score_models
+from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
 from stonet.evaluation.task import scored_task
-from stonet.inference.forecast import forecast
+from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
 from stonet.io.read import as_dataset
 from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
@@ -57,6 +65,7 @@ class STONet:
     """
 
     _trained: TrainedModel | None = None
+    _calibration: Calibration | None = None
     _metrics: Mapping[str, Any] = {}
     state: State | None = None  # of the training, after fit
 
@@ -177,25 +186,69 @@ class STONet:
 
             task = Task.of(as_dataset(data, config.read), config)
             task = task if minutes is None else limit_to_minutes(task, minutes)
+            started = time.monotonic()
             self._trained, self.state = fit_run(task, folder, resume, on_event)
+            trained_for = time.monotonic() - started
+        self._calibration = calibrate_run(self._trained, task, folder, trained_for)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
         return self
 
-    def predict(self, data: Any, at: Any = None, times: Times | None = None) -> Field:
+    @overload
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        quantiles: None = None,
+        feedback: bool = True,
+    ) -> Field: ...
+
+    @overload
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        *,
+        quantiles: Sequence[float],
+        feedback: bool = True,
+    ) -> QuantileField: ...
+
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        quantiles: Sequence[float] | None = None,
+        feedback: bool = True,
+    ) -> Field | QuantileField:
         """Forecast the time after the last observation; see `stonet.inference.forecast`.
 
         Args:
-            data: observations, as for `fit`.
+            data: observations, as for `fit`. The more of them, the better recent errors are known.
             at: Points, a table with columns lat and lon (or x and y), a CSV file of sites, pairs
                 (lat, lon) or (x, y), names and pairs in a dictionary, or a list of these (None:
                 at the points of the data).
             times: leads ("+90min", timedelta, Timedelta, timedelta64), dates (text, datetime,
                 Timestamp, datetime64), or a list of them (None: the trained leads).
+            quantiles: of the forecast distribution, such as [0.05, 0.5, 0.95] (None: the
+                forecast alone).
+            feedback: correct the forecast by the model's own recent errors.
+
+        Example:
+            >>> lower, upper = model.predict(data, quantiles=[0.05, 0.95]).interval(90)
         """
         field = as_dataset(data, reading_for(self.trained).read).episodes[-1]
-        return forecast(self.trained, field, as_points(at, field.points.kind), times)
+        points, calibration = as_points(at, field.points.kind), self._calibration
+        if quantiles is None:
+            return calibrated_forecast(
+                self.trained, calibration, field, points, times, feedback=feedback
+            )
+        return quantile_forecast(
+            self.trained, calibration, field, quantiles, points, times, feedback=feedback
+        )
 
     def score(self, data: Any, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
@@ -224,7 +277,7 @@ class STONet:
         Returns:
             Columns dataset, model, points, channel, lead, metric, value, seed.
         """
-        return records_table(_records(self.trained, data, part))
+        return records_table(_records(self.trained, self._calibration, data, part))
 
     def save(self, folder: str | Path) -> None:
         """Save the trained model with its parameters as a run folder.
@@ -233,6 +286,8 @@ class STONet:
             UsageError: the folder holds a run.
         """
         files = self.trained.files(self._metrics) | {PARAMETERS_FILE: self._parameters()}
+        if self._calibration is not None:
+            files[CALIBRATION_FILE] = to_bytes(self._calibration, self.trained.channels)
         place = RunFolder(folder)
         with place.lock():
             check_empty(place)
@@ -261,6 +316,7 @@ class STONet:
                 f"{folder}: {PARAMETERS_FILE} or metrics.json is not valid ({error}). Fit again."
             ) from error
         estimator._trained, estimator._metrics = trained, metrics
+        estimator._calibration = load_calibration(trained, folder)
         return estimator
 
     def _parameters(self) -> bytes:
@@ -290,11 +346,19 @@ def evaluate(
         >>> stonet.evaluate(model, observations).loc["stonet", "skill"]
     """
     if isinstance(model, (str, Path)):
-        model = TrainedModel.load(model)
-    trained = model.trained if isinstance(model, STONet) else model
-    return score_table(_records(trained, data, part))
+        model = STONet.load(model)
+    if isinstance(model, STONet):
+        return score_table(_records(model.trained, model._calibration, data, part))
+    return score_table(_records(model, None, data, part))
 
 
-def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
+def _records(
+    trained: TrainedModel, calibration: Calibration | None, data: Any, part: str
+) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    return score_models(trained, scored_task(trained, dataset), part)
+    task = scored_task(trained, dataset)
+    if calibration is None:
+        return score_models(trained, task, part)
+    models = reference_forecasts(trained, task)
+    calibrations = calibrate_models(models, trained, task, calibration)
+    return score_models(trained, task, part, models, calibrations=calibrations)

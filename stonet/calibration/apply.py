@@ -113,6 +113,7 @@ class Corrector:
         earlier = past.earlier(request.issues)
         everything = np.unique(earlier[earlier >= 0])
         rows = np.where(earlier >= 0, np.searchsorted(everything, earlier), -1)
+        any_known = np.asarray((earlier >= 0).any(axis=1))
         errors = past.errors(everything)
         times = past.field.times[everything][:, None]
         times = times + self.trained.time_spec.step * np.arange(1, horizon + 1)
@@ -123,8 +124,8 @@ class Corrector:
         scale = np.where(scale > 0, scale, np.nan).astype(np.float32)
         bound = self.intervals.bound
         if not np.isfinite(bound).all():  # no intervals, hence no adaptation
-            return replay(errors, rows, self.feedback), (earlier >= 0).any(1)
-        return replay(errors, rows, self.feedback, scale, bound), (earlier >= 0).any(1)
+            return replay(errors, rows, self.feedback), any_known
+        return replay(errors, rows, self.feedback, scale, bound), any_known
 
     def _correct(self, values: Values, request: Request, known: KnownErrors) -> Values:
         """The forecasts with their corrections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -74,7 +75,9 @@ class _Document(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> _Document:
         channels, bins = len(self.channels), 1 + len(self.middles)
-        gains = dict.fromkeys(("rate", "point", "region"), (channels,))
+        gains: dict[str, tuple[int, ...]] = {
+            name: (channels,) for name in ("rate", "point", "region")
+        }
         _check_shapes(self, gains | {"edges": (max(bins - 2, 0),), "points": (bins - 1,)})
         for name in ("edges", "middles"):
             if (np.diff(getattr(self, name)) < 0).any():
@@ -154,7 +157,7 @@ def _content(intervals: Intervals) -> dict[str, Any]:
     }
 
 
-def _check_shapes(part: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_shapes(part: BaseModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse lists of another shape."""
     for name, shape in shapes.items():
         got = np.shape(np.array(getattr(part, name), dtype=object))

@@ -125,6 +125,19 @@ class PastForecasts:
         self._forget(issues)
         return result
 
+    def reuse(self, other: PastForecasts) -> None:
+        """Take over graphs and errors computed before, of the same points in another field.
+
+        Args:
+            other: of a field with some of the same frames.
+        """
+        self._graphs = other._graphs
+        if other._cache:
+            issues = np.array(list(other._cache))
+            found = positions_at(self.field.times, other.field.times[issues], 0)
+            pairs = zip(found.tolist(), other._cache.values(), strict=True)
+            self._cache = {issue: errors for issue, errors in pairs if issue >= 0}
+
     def _forget(self, used: Issues) -> None:
         """Drop the oldest errors where they take too much memory."""
         size = next(iter(self._cache.values())).nbytes if self._cache else 1

@@ -83,6 +83,7 @@ def _fit(
     data: str, out: Path, config: Config, resume: bool, minutes: float | None, as_json: bool
 ) -> None:
     """Train with a resolved configuration; rank 0 prints."""
+    from stonet.calibration.stored import calibrate_run
     from stonet.cli.console import print_json, say
     from stonet.quality.report import MAX_LAPTOP_POINTS
     from stonet.system import distributed
@@ -105,7 +106,10 @@ def _fit(
     with resumable(), training_bar(quiet) as watch:
         if minutes is not None:
             task = limit_to_minutes(task, minutes)
+        began = time.monotonic()
         trained, state = fit_run(task, out, resume, watch)
+        trained_for = time.monotonic() - began
+    calibrate_run(trained, task, out, trained_for)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         print_json(result | provenance(trained.config, started))

@@ -40,7 +40,7 @@ def covered(lower: Array, upper: Array, truth: Array) -> Array:
 def interval_score(lower: Array, upper: Array, truth: Array, level: float) -> Array:
     """The interval score of a central interval of this level; smaller is better."""
     outside = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
-    return upper - lower + 2 / (1 - level) * outside
+    return np.asarray(upper - lower + 2 / (1 - level) * outside)
 
 
 def pinball(quantile: Array, truth: Array, tau: float) -> Array:
@@ -51,8 +51,8 @@ def pinball(quantile: Array, truth: Array, tau: float) -> Array:
 
 def crps(quantiles: Float64[np.ndarray, "quantile ..."], truth: Array) -> Array:
     """The CRPS from the quantiles `CRPS_QUANTILES`."""
-    total = sum(pinball(q, truth, tau) for q, tau in zip(quantiles, CRPS_QUANTILES, strict=True))
-    return 2 * total / len(CRPS_QUANTILES)
+    losses = [pinball(q, truth, tau) for q, tau in zip(quantiles, CRPS_QUANTILES, strict=True)]
+    return 2 * np.mean(losses, axis=0)
 
 
 def pit(

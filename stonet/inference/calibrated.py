@@ -87,12 +87,25 @@ def quantile_forecast(
     calibration = required(calibration)
     result = forecast(trained, field, at, times, memory, session)
     corrector = Corrector(calibration, PastForecasts(trained.model, trained, field), feedback)
-    request = Request(_last(field), result.points, result.times[None])
+    return with_calibration(corrector, result, quantiles)
+
+
+def with_calibration(
+    corrector: Corrector, result: Field, quantiles: Sequence[float]
+) -> QuantileField:
+    """A forecast from the last frame of a field, corrected and with quantiles.
+
+    Args:
+        corrector: of the model; its past forecasts hold the field.
+        result: the forecast.
+        quantiles: increasing numbers; none of them gives no quantiles.
+    """
+    request = Request(_last(corrector.past.field), result.points, result.times[None])
     values, found = corrector.apply(result.values[None].astype(np.float64), request, quantiles)
-    assert found is not None  # quantiles were requested
     corrected = Field.trusted(**vars(result) | {"values": values[0].astype(np.float32)})
-    taus = tuple(float(tau) for tau in quantiles)
-    return QuantileField(corrected, taus, found[:, 0].astype(np.float32))
+    empty = np.zeros((0, *result.values.shape), np.float32)
+    ends = empty if found is None else found[:, 0].astype(np.float32)
+    return QuantileField(corrected, tuple(float(tau) for tau in quantiles), ends)
 
 
 def calibrated_to_file(

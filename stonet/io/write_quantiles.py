@@ -31,10 +31,7 @@ def write_quantiles(forecast: QuantileField, path: str | Path) -> None:
         elif suffix == ".parquet":
             _table(forecast, text=False).to_parquet(stage, index=False)
         else:
-            zipped = "gzip" if suffix == ".gz" else None
-            _table(forecast, text=True).to_csv(
-                stage, index=False, lineterminator="\n", compression=zipped
-            )
+            _table(forecast, text=True).to_csv(stage, index=False, lineterminator="\n")
 
 
 def _with_compression(forecast: QuantileField, path: Path) -> None:
