@@ -173,7 +173,7 @@ class Corrector:
         for issue in issues.tolist():
             first = int(np.searchsorted(field.times, field.times[issue] - age, side="right"))
             window = slice(max(first, issue + 1 - time_spec.past), issue + 1)
-            rows.append(field.observed[window].any((0, 2))[self.past.nodes])
+            rows.append(np.asarray(field.observed[window].any(axis=(0, 2)))[self.past.nodes])
         return np.stack(rows)
 
     def _at_leads(

@@ -18,13 +18,13 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from stonet.calibration.past_forecasts import Errors
+from stonet.calibration.past_forecasts import AllErrors, Errors
 
 PRIOR = 2.0  # forecasts without error that the mean is shrunk by
 RATES = (0.8, 0.9, 0.95)
 POINT_GAINS = (0.0, 0.3, 0.5, 0.7)
 REGION_GAINS = (0.0, 0.3, 0.5, 0.7, 0.9)
-MIN_GAIN = 0.002  # relative reduction of the MAE below which no correction is made
+MIN_GAIN = 0.005  # relative reduction of the MAE below which no correction is made
 
 PerChannel = Float64[np.ndarray, " channel"]
 
@@ -102,7 +102,7 @@ def region_mean(
 
 
 def oldest_first(
-    errors: Errors, earlier: Int64[np.ndarray, "issue memory"]
+    errors: AllErrors, earlier: Int64[np.ndarray, "issue memory"]
 ) -> Iterator[tuple[Int64[np.ndarray, " issue"], Errors]]:
     """The earlier forecasts of some issue times, one for each at a time.
 
@@ -119,7 +119,7 @@ def oldest_first(
 
 
 def choose_feedback(
-    errors: Errors,
+    errors: AllErrors,
     earlier: Int64[np.ndarray, "issue memory"],
     scored: Int64[np.ndarray, " issue"],
 ) -> Feedback:

@@ -16,7 +16,6 @@ from stonet.calibration.bins import Bins
 from stonet.calibration.conformal import Calibration, Intervals, score_quantiles
 from stonet.calibration.feedback import Feedback, choose_feedback
 from stonet.calibration.online import replay
-from stonet.calibration.past_forecasts import Errors
 from stonet.calibration.samples import Collector, Sample, Samples
 from stonet.calibration.scale import MONTHS, Places, Scale, month_factors
 from stonet.calibration.series import independent_windows
@@ -28,6 +27,8 @@ SECONDS = 30.0  # that the forecasts of a calibration may take, about
 MONTH_WINDOWS = 96  # of the training part, which tell the months apart
 ROUNDS = 2  # of fitting scale and quantiles in turn
 MAX_ROWS = 2**21  # errors of a channel that are used
+
+SampleErrors = Float32[np.ndarray, "_ lead _ channel"]  # (issue, lead, point, channel)
 
 
 def calibrate(
@@ -101,7 +102,9 @@ class _Fitter:
         assert intervals is not None  # ROUNDS > 0
         return intervals
 
-    def _relative_errors(self, feedback: Feedback, intervals: Intervals | None) -> list[Errors]:
+    def _relative_errors(
+        self, feedback: Feedback, intervals: Intervals | None
+    ) -> list[SampleErrors]:
         """Absolute errors after feedback, over the width factor."""
         history, bound, scale = self.samples.history, None, None
         if intervals is not None:
@@ -137,7 +140,9 @@ class _Table:
     places: Places
 
     @staticmethod
-    def of(errors: Sequence[Errors], used: Sequence[Sample], places: Sequence[Places]) -> _Table:
+    def of(
+        errors: Sequence[SampleErrors], used: Sequence[Sample], places: Sequence[Places]
+    ) -> _Table:
         """The rows; each forecast has the weight of its sample, whatever the number of points."""
         leads, channels = errors[0].shape[1], errors[0].shape[3]
         weights = [

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from stonet.calibration.feedback import ErrorMean, Feedback, oldest_first
-from stonet.calibration.past_forecasts import Errors
+from stonet.calibration.past_forecasts import AllErrors, Errors
 
 TRACKED = 0.9  # level of the intervals whose coverage is kept
 STEP = 0.1  # change of the logarithm of a width for a forecast that misses everywhere
@@ -69,7 +69,7 @@ class WidthFactor:
 
 
 def replay(
-    errors: Errors,
+    errors: AllErrors,
     earlier: Int64[np.ndarray, "issue memory"],
     feedback: Feedback,
     scale: Float32[np.ndarray, "forecast lead point channel"] | None = None,

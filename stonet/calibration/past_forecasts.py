@@ -28,6 +28,7 @@ MAX_CACHED_BYTES = 2**28  # of errors that are kept
 
 Issues = Int64[np.ndarray, " issue"]  # positions of the newest frames that forecasts are made from
 Errors = Float32[np.ndarray, "issue lead point channel"]  # truth - forecast, NaN where unknown
+AllErrors = Float32[np.ndarray, "forecast lead point channel"]  # of earlier forecasts, too
 
 
 def spacing(time_spec: TimeSpec) -> int:

@@ -35,7 +35,7 @@ MIN_NODES = 3  # points given in a fold
 OLDEST_WEIGHT = 0.4  # of the oldest window relative to the newest one
 
 Index = Int64[np.ndarray, "_"]  # positions of points
-Series = tuple[Field, Issues]  # an episode, and issue times in it
+Series = tuple[Field, Index]  # an episode, and issue times in it
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float, Float64
 
 from stonet.evaluation.metrics import Record
 
@@ -86,11 +86,11 @@ class IntervalStatistics:
     def add(
         self,
         quantiles: Float64[np.ndarray, "quantile batch future node channel"],
-        truth: Float64[np.ndarray, "batch future node channel"],
+        truth: Float[np.ndarray, "batch future node channel"],
         observed: Bool[np.ndarray, "batch future node channel"],
     ) -> None:
         """Add forecasts of `QUANTILES` and the truth."""
-        truth = np.where(observed, truth, np.nan)
+        truth = np.where(observed, truth.astype(np.float64), np.nan)
         by_tau = dict(zip(QUANTILES, quantiles, strict=True))
         wide = by_tau[0.05], by_tau[0.95]
         hits = covered(*wide, truth)
