@@ -30,6 +30,7 @@ from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
 from stonet.io.read import as_dataset
 from stonet.io.stations import as_points
 from stonet.models.baselines.persistence import persistence
+from stonet.models.forecaster import Forecaster
 from stonet.system import distributed
 from stonet.training.budget import check_minutes, limit_to_minutes
 from stonet.training.fit import check_empty, fit_run, summary
@@ -259,9 +260,9 @@ class STONet:
         dataset = as_dataset(data, reading_for(trained, data).read)
         reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
         name = trained.config.model
-        pair = {"persistence": reference, name: trained.model}
+        pair: dict[str, Forecaster] = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
-        records = score_models(trained, scored_task(trained, seen), part, pair)
+        records = _scored(trained, self._calibration, scored_task(trained, seen), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
@@ -357,8 +358,18 @@ def _records(
 ) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
     task = scored_task(trained, dataset)
-    if calibration is None:
-        return score_models(trained, task, part)
-    models = reference_forecasts(trained, task)
-    calibrations = calibrate_models(models, trained, task, calibration)
-    return score_models(trained, task, part, models, calibrations=calibrations)
+    return _scored(trained, calibration, task, part, reference_forecasts(trained, task))
+
+
+def _scored(
+    trained: TrainedModel,
+    calibration: Calibration | None,
+    task: Task,
+    part: str,
+    models: Mapping[str, Forecaster],
+) -> list[Record]:
+    """Scores of the models; all of them learn from their recent errors, or none does."""
+    found = None
+    if calibration is not None:
+        found = calibrate_models(models, trained, task, calibration)
+    return score_models(trained, task, part, models, calibrations=found)

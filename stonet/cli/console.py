@@ -208,6 +208,7 @@ def score_table(
             line["skill"] = 1 - line["mae"] / reference
     columns = {"model": "model", "points": "points", "channel": "channel"}
     columns |= {key: COMPARISON_COLUMNS[key] for key in ("mae", "rmse", "mape", "bias", "skill")}
+    columns |= {"crps": "CRPS", "coverage_90": "in 90 % interval"}
     caption = UNITS
     if deviation is not None:
         caption += f"\nDeviation of the MAE at unseen points with a past: {deviation:+.1f} %"
