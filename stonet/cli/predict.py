@@ -79,7 +79,8 @@ def predict(
             )
             write_quantiles(found, out)
             frames, points = found.values.shape[1:3]
-            _report_missing(np.isnan(found.values[:, 0, :, 0]).any(0).sum(), points, quiet)
+            missing = int(np.isnan(found.values[:, 0, :, 0]).any(0).sum())
+            _report_missing(missing, points, quiet)
         elif suffix in (".zarr", ".nc"):  # written in chunks
             arguments = trained, calibration, field, out, *request
             frames, points = calibrated.calibrated_to_file(*arguments)

@@ -57,7 +57,7 @@ class QuantileField:
             raise UsageError(f"Quantile {quantile:g} was not forecast; there are {self.quantiles}.")
         return replace(self.field, values=self.values[found[0]], mask=None)
 
-    def interval(self, percent: float) -> tuple[Field, Field]:
+    def interval(self, percent: float | int) -> tuple[Field, Field]:
         """The lower and the upper end of a central interval, such as 90 for 0.05 and 0.95.
 
         Raises:
@@ -93,7 +93,7 @@ class QuantileField:
         return pd.concat(parts, ignore_index=True)
 
 
-def interval_quantiles(percent: float) -> tuple[float, float]:
+def interval_quantiles(percent: float | int) -> tuple[float, float]:
     """The quantiles at the ends of a central interval.
 
     Example:
