@@ -46,6 +46,10 @@ def compare(
     inductive: Annotated[
         bool, typer.Option("--inductive", help="Also score points that training never saw.")
     ] = False,
+    feedback: Annotated[
+        bool,
+        typer.Option("--feedback", help="Correct all forecasts by recent errors; score intervals."),
+    ] = False,
     preset: Preset = "default",
     settings: Settings = None,
     out: Annotated[
@@ -79,6 +83,7 @@ def compare(
             length,
             range(config.train.seed, config.train.seed + seeds),
             bar,
+            feedback,
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
     _report(result, facts, out, inductive, as_json)

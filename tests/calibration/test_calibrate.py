@@ -19,12 +19,14 @@ from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.evaluation.calibrated import calibrate_models
+from stonet.evaluation.comparison import compare
 from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate
 from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
 from stonet.inference.forecast import forecast
 from stonet.inference.hindcast import hindcast
 from stonet.inference.stream import Stream
+from stonet.training.budget import Budget
 from stonet.training.fit import fit_run
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -229,3 +231,20 @@ def test_a_calibration_is_stored_in_the_run_folder(
 def test_quantiles_need_a_calibration(trained: TrainedModel):
     with pytest.raises(UsageError, match="calibration"):
         quantile_forecast(trained, None, noisy_field(), [0.05, 0.95])
+
+
+def test_a_comparison_offers_feedback_to_every_model(task: Task):
+    names = ["linear", "persistence", "climatology"]
+    arguments = task.dataset, task.config, names, Budget(epochs=0)
+    plain, corrected = (compare(*arguments, feedback=feedback) for feedback in (False, True))
+    for name in names:
+        maes = [
+            find(found.records, model=name, points="seen", metric="mae", lead="all")
+            for found in (plain, corrected)
+        ]
+        assert maes[1] <= 1.02 * maes[0]
+        coverage = find(
+            corrected.records, model=name, points="seen", metric="coverage_90", lead="all"
+        )
+        assert coverage == pytest.approx(0.9, abs=0.08)
+    assert {record["metric"] for record in plain.records} == {"mae", "rmse", "mape", "bias"}
