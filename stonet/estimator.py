@@ -5,24 +5,32 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from stonet.calibration.conformal import Calibration
+from stonet.calibration.document import FILE as CALIBRATION_FILE
+from stonet.calibration.document import to_bytes
+from stonet.calibration.stored import calibrate_run, load_calibration
 from stonet.config import Config, Settings, load_config, make_config
 from stonet.data import display
 from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
+from stonet.data.quantile_field import QuantileField
 from stonet.errors import ModelFileError, UsageError, unknown_name
+from stonet.evaluation.calibrated import calibrate_models
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import evaluate as score_models
+from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
 from stonet.evaluation.task import scored_task
-from stonet.inference.forecast import forecast
-from stonet.inference.places import find_places
+from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
+from stonet.models.forecaster import Forecaster
 from stonet.system import distributed
 from stonet.training.budget import Budget
 from stonet.training.documents import parse_document
@@ -59,6 +67,7 @@ class STONet:
     """
 
     _trained: TrainedModel | None = None
+    _calibration: Calibration | None = None
     _metrics: Mapping[str, Any] = {}
     state: State | None = None  # of the training, after fit
 
@@ -180,19 +189,49 @@ class STONet:
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
+            task = task if minutes is None else limit_to_minutes(task, minutes)
+            started = time.monotonic()
             self._trained, self.state = fit_run(task, folder, resume, on_event)
+            trained_for = time.monotonic() - started
+        self._calibration = calibrate_run(self._trained, task, folder, trained_for)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
         return self
 
+    @overload
     def predict(
-        self, data: Any, at: Any = None, times: Times | None = None, snap: bool = True
-    ) -> Field:
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        quantiles: None = None,
+        feedback: bool = True,
+    ) -> Field: ...
+
+    @overload
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        *,
+        quantiles: Sequence[float],
+        feedback: bool = True,
+    ) -> QuantileField: ...
+
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        quantiles: Sequence[float] | None = None,
+        feedback: bool = True,
+    ) -> Field | QuantileField:
         """Forecast the time after the last observation; see `stonet.inference.forecast`.
 
         Args:
-            data: observations, as for `fit`.
+            data: observations, as for `fit`. The more of them, the better recent errors are known.
             at: Points, a table with columns lat and lon (or x and y), a CSV file of sites, pairs
                 (lat, lon) or (x, y), names and pairs in a dictionary, names of stations, or a list
                 of these (None: at the points of the data).
@@ -219,7 +258,7 @@ class STONet:
         dataset = as_dataset(data, reading_for(trained, data).read)
         reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
         name = trained.config.model
-        pair = {"persistence": reference, name: trained.model}
+        pair: dict[str, Forecaster] = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
         records = score_models(trained, scored_task(trained, seen, part), part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
@@ -237,7 +276,7 @@ class STONet:
         Returns:
             Columns dataset, model, points, channel, lead, metric, value, seed.
         """
-        return records_table(_records(self.trained, data, part))
+        return records_table(_records(self.trained, self._calibration, data, part))
 
     def save(self, folder: str | Path) -> None:
         """Save the trained model with its parameters as a run folder.
@@ -246,6 +285,8 @@ class STONet:
             UsageError: the folder holds a run.
         """
         files = self.trained.files(self._metrics) | {PARAMETERS_FILE: self._parameters()}
+        if self._calibration is not None:
+            files[CALIBRATION_FILE] = to_bytes(self._calibration, self.trained.channels)
         place = RunFolder(folder)
         with place.lock():
             check_empty(place)
@@ -274,6 +315,7 @@ class STONet:
                 f"{folder}: {PARAMETERS_FILE} or metrics.json is not valid ({error}). Fit again."
             ) from error
         estimator._trained, estimator._metrics = trained, metrics
+        estimator._calibration = load_calibration(trained, folder)
         return estimator
 
     def _parameters(self) -> bytes:
@@ -303,11 +345,29 @@ def evaluate(
         >>> stonet.evaluate(model, observations).loc["stonet", "skill"]
     """
     if isinstance(model, (str, Path)):
-        model = TrainedModel.load(model)
-    trained = model.trained if isinstance(model, STONet) else model
-    return score_table(_records(trained, data, part))
+        model = STONet.load(model)
+    if isinstance(model, STONet):
+        return score_table(_records(model.trained, model._calibration, data, part))
+    return score_table(_records(model, None, data, part))
 
 
-def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
+def _records(
+    trained: TrainedModel, calibration: Calibration | None, data: Any, part: str
+) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    return score_models(trained, scored_task(trained, dataset, part), part)
+    task = scored_task(trained, dataset)
+    return _scored(trained, calibration, task, part, reference_forecasts(trained, task))
+
+
+def _scored(
+    trained: TrainedModel,
+    calibration: Calibration | None,
+    task: Task,
+    part: str,
+    models: Mapping[str, Forecaster],
+) -> list[Record]:
+    """Scores of the models; all of them learn from their recent errors, or none does."""
+    found = None
+    if calibration is not None:
+        found = calibrate_models(models, trained, task, calibration)
+    return score_models(trained, task, part, models, calibrations=found)

@@ -142,7 +142,9 @@ class ZarrWriter:
         for number, name in enumerate(self._names):
             array: Any = group[name]
             array[region] = values[..., number]
-            sync(*self._chunk_files(name, region, array.chunks))  # before the mark, which survives with them
+            sync(
+                *self._chunk_files(name, region, array.chunks)
+            )  # before the mark, which survives with them
         self._marker(where).touch()
         sync(self._marker(where), self.part / MARKERS)
 
