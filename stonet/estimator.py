@@ -26,8 +26,9 @@ from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import evaluate as score_models
 from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
-from stonet.evaluation.task import scored_task
+from stonet.evaluation.task import ALL, scored_task
 from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
+from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
 from stonet.models.forecaster import Forecaster
@@ -189,7 +190,6 @@ class STONet:
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
-            task = task if minutes is None else limit_to_minutes(task, minutes)
             started = time.monotonic()
             self._trained, self.state = fit_run(task, folder, resume, on_event)
             trained_for = time.monotonic() - started
@@ -205,6 +205,7 @@ class STONet:
         data: Any,
         at: Any = None,
         times: Times | None = None,
+        snap: bool = True,
         quantiles: None = None,
         feedback: bool = True,
     ) -> Field: ...
@@ -215,6 +216,7 @@ class STONet:
         data: Any,
         at: Any = None,
         times: Times | None = None,
+        snap: bool = True,
         *,
         quantiles: Sequence[float],
         feedback: bool = True,
@@ -225,6 +227,7 @@ class STONet:
         data: Any,
         at: Any = None,
         times: Times | None = None,
+        snap: bool = True,
         quantiles: Sequence[float] | None = None,
         feedback: bool = True,
     ) -> Field | QuantileField:
@@ -239,11 +242,25 @@ class STONet:
                 Timestamp, datetime64), or a list of them (None: the trained leads).
             snap: use the history of a station for a place beside it (`stonet.inference.places`);
                 the notes of the forecast say so.
+            quantiles: of the forecast distribution, such as [0.05, 0.5, 0.95] (None: the
+                forecast alone).
+            feedback: correct the forecast by the model's own recent errors.
+
+        Example:
+            >>> lower, upper = model.predict(data, quantiles=[0.05, 0.95]).interval(90)
         """
         field = as_dataset(data, reading_for(self.trained).read).episodes[-1]
         places, notes = find_places(at, field.points, self.trained.nodes, snap)
-        made = forecast(self.trained, field, places, times)
-        return replace(made, notes=(*made.notes, *notes)) if notes else made
+        trained, calibration = self.trained, self._calibration
+        if quantiles is None:
+            made = calibrated_forecast(
+                trained, calibration, field, places, times, feedback=feedback
+            )
+            return replace(made, notes=(*made.notes, *notes)) if notes else made
+        found = quantile_forecast(
+            trained, calibration, field, quantiles, places, times, feedback=feedback
+        )
+        return replace(found, field=replace(found.field, notes=(*found.field.notes, *notes)))
 
     def score(self, data: Any, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
@@ -260,7 +277,8 @@ class STONet:
         name = trained.config.model
         pair: dict[str, Forecaster] = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
-        records = score_models(trained, scored_task(trained, seen, part), part, pair)
+        task = scored_task(trained, seen, part)
+        records = _scored(trained, self._calibration, task, part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
@@ -355,8 +373,9 @@ def _records(
     trained: TrainedModel, calibration: Calibration | None, data: Any, part: str
 ) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    task = scored_task(trained, dataset)
-    return _scored(trained, calibration, task, part, reference_forecasts(trained, task))
+    task = scored_task(trained, dataset, part)
+    models = reference_forecasts(trained, task, fitted=part != ALL)
+    return _scored(trained, calibration, task, part, models)
 
 
 def _scored(
@@ -366,8 +385,11 @@ def _scored(
     part: str,
     models: Mapping[str, Forecaster],
 ) -> list[Record]:
-    """Scores of the models; all of them learn from their recent errors, or none does."""
+    """Scores of the models; all of them learn from their recent errors, or none does.
+
+    Of all data, none does: reference forecasts have no validation part to fit a correction to.
+    """
     found = None
     if calibration is not None:
         found = calibrate_models(models, trained, task, calibration)
-    return score_models(trained, task, part, models, calibrations=found)
+    return score_models(trained, task, part, models, calibrations=found, feedback=part != ALL)

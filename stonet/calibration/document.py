@@ -14,6 +14,7 @@ from stonet.calibration.conformal import LEVELS, Calibration, Intervals
 from stonet.calibration.feedback import Feedback
 from stonet.calibration.scale import MONTHS, PHASES, Scale
 from stonet.errors import ModelFileError
+from stonet.training.documents import parse_document
 
 FORMAT = 1
 FILE = "calibration.json"
@@ -122,13 +123,13 @@ def from_bytes(data: bytes, channels: tuple[str, ...], leads: int, source: str) 
     try:
         if len(data) > MAX_BYTES:
             raise ValueError(f"{len(data)} bytes, more than {MAX_BYTES}")
-        document = _Document.model_validate_json(data)
+        document = _Document.model_validate(parse_document(data, source))
         got = document.format, tuple(document.channels), document.leads
         if got != (FORMAT, channels, leads):
             raise ValueError(
                 f"format, channels, leads are {got}; expected {(FORMAT, channels, leads)}"
             )
-    except (ValidationError, ValueError, RecursionError) as error:
+    except (ValidationError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelFileError(f"{source} is not valid: {reason}. Fit again.") from error
     return Calibration(

@@ -157,7 +157,8 @@ class PastForecasts:
         wanted = field.times[issues][:, None] + self._leads()
         frames = positions_at(field.times, wanted, self.tolerance)
         truth = field.values[frames.ravel()[:, None], self.targets]
-        truth = np.where(frames.ravel()[:, None, None] >= 0, truth, np.nan)
+        unknown = (frames.ravel() < 0)[:, None, None] | self.trained.scaler.far_outside(truth)
+        truth = np.where(unknown, np.nan, truth)
         return (truth.reshape(len(issues), leads, *truth.shape[1:]) - values).astype(np.float32)
 
     def batch(self, issues: Issues) -> Batch:
@@ -167,12 +168,11 @@ class PastForecasts:
             (self.field,), trained.scaler, times, issues, trained.time_spec, nodes=self.nodes
         )
         return make_batch(
-            windows.at,
+            windows.given,
             times,
             issues[:, None] + np.arange(1 - trained.time_spec.past, 1),
             times[issues][:, None] + self._leads(),
             trained.time_spec,
-            trained.config.network.window_time,
         )
 
     @property

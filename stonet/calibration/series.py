@@ -18,7 +18,7 @@ def series_of(task: Task, part: str) -> Iterator[tuple[Field, int, Field]]:
 
     Args:
         task: the data.
-        part: "train", "validation" or "test".
+        part: "train", "validation", "test" or "all".
     """
     for field in task.parts[part]:
         whole = next((e for e in task.dataset.episodes if _holds(e, field)), field)

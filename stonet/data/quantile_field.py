@@ -10,6 +10,7 @@ from jaxtyping import Float32
 
 from stonet.data.cf import outline
 from stonet.data.field import Field
+from stonet.data.grid import Grid
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -67,18 +68,22 @@ class QuantileField:
         return self.at(lower), self.at(upper)
 
     def to_xarray(self) -> xr.Dataset:
-        """A CF data set with the dims (quantile, time, station); variables keep name and units."""
+        """A CF data set with the dims (quantile, time, station); variables keep name and units.
+
+        On a grid, lat and lon (or y and x) take the place of station.
+        """
         import xarray as xr
 
         dataset, channels = outline(self.field)
         missing = {"_FillValue": np.float32("nan")}
         dims = ("quantile", "time", "station")
         variables = {
-            name: (dims, self.values[..., i], about, missing)
-            for i, (name, about) in enumerate(channels.items())
+            name: (dims, self.values[..., i], attrs, missing)
+            for i, (name, attrs) in enumerate(channels.items())
         }
-        attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}
-        result = xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, attrs)
+        stations = xr.Dataset(variables | dict(dataset.data_vars), dataset.coords, dataset.attrs)
+        grid = Grid.of(self.field.points)
+        result = stations if grid is None else grid.with_dims(stations)
         return with_quantiles(result, self.quantiles)
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -107,4 +112,6 @@ def interval_quantiles(percent: float | int) -> tuple[float, float]:
 def with_quantiles(dataset: xr.Dataset, quantiles: tuple[float, ...]) -> xr.Dataset:
     """The data set with a CF coordinate of quantiles."""
     coordinate = ("quantile", np.array(quantiles), QUANTILE_ATTRS, {"_FillValue": None})
-    return dataset.assign_coords(quantile=coordinate)
+    result = dataset.assign_coords(quantile=coordinate)
+    result.attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}
+    return result

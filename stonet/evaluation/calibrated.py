@@ -29,7 +29,7 @@ class PartCorrector:
         model: whose forecasts these are.
         trained: gives scaler and times.
         task: the data.
-        part: "test", "validation" or "train".
+        part: "test", "validation", "train" or "all".
         nodes: positions of the points whose history is given.
         queries: positions of the points that are scored.
         feedback: whether forecasts are corrected by recent errors.
@@ -85,14 +85,18 @@ def calibrate_models(
 ) -> dict[str, Calibration]:
     """A calibration for each model; those without any known error are left out.
 
+    Without a validation part, which calibrations are fitted to, only `known` is left.
+
     Args:
         models: by name.
         trained: gives scaler, times and the name of the trained model.
         task: the data that the models were fitted to.
         known: of the trained model.
     """
-    found = {
-        name: known if model is trained.model else calibrate(trained, task, model)
-        for name, model in models.items()
-    }
+    found = {}
+    for name, model in models.items():
+        if model is trained.model:
+            found[name] = known
+        elif "validation" in task.parts:
+            found[name] = calibrate(trained, task, model)
     return {name: calibration for name, calibration in found.items() if calibration is not None}

@@ -97,6 +97,7 @@ def train_one(
         dataset: training, validation and test data.
         config: of the model, with its seed.
         budget: of the training.
+        feedback: whether its forecasts are corrected by its own recent errors.
     """
     result = train(dataset, config, budget)
     models = {config.model: result.trained.model}

@@ -85,7 +85,7 @@ def evaluate(
             corrector = PartCorrector(*arguments)
         statistics, intervals = score(model, trained, task, part, nodes, queries, corrector)
         about = task.dataset.name, name, label, trained.channels, trained.config.train.seed
-        records += statistics.records(*about)
+        records += statistics.records(*about, common_scale(trained))
         records += [] if corrector is None else intervals.records(*about)
     on_progress(len(jobs), len(jobs), "")
     return records

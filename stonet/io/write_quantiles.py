@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from stonet.data.quantile_field import QuantileField
-from stonet.io.write import check_writable, table
-from stonet.system.atomic import replacing
+from stonet.data.cf import outline
+from stonet.data.grid import Grid
+from stonet.data.quantile_field import QuantileField, with_quantiles
+from stonet.io.write import check_writable, netcdf_by_blocks, table
+from stonet.system.atomic import disk_errors_explained, replacing
 
 
 def write_quantiles(forecast: QuantileField, path: str | Path) -> None:
@@ -21,12 +23,19 @@ def write_quantiles(forecast: QuantileField, path: str | Path) -> None:
     Example:
         >>> write_quantiles(forecast, "forecast.nc")  # doctest: +SKIP
     """
+    path = Path(path)
     check_writable(path)
-    suffix = Path(path).suffix.lower()
-    with replacing(Path(path)) as stage:
-        if suffix == ".nc":
-            _with_compression(forecast, stage)
-        elif suffix == ".zarr":
+    with disk_errors_explained(path):
+        if path.suffix.lower() == ".nc":
+            _to_netcdf(forecast, path)
+        else:
+            _to_others(forecast, path)
+
+
+def _to_others(forecast: QuantileField, path: Path) -> None:
+    suffix = path.suffix.lower()
+    with replacing(path) as stage:
+        if suffix == ".zarr":
             forecast.to_xarray().to_zarr(stage, zarr_format=2, consolidated=True)
         elif suffix == ".parquet":
             _table(forecast, text=False).to_parquet(stage, index=False)
@@ -34,14 +43,20 @@ def write_quantiles(forecast: QuantileField, path: str | Path) -> None:
             _table(forecast, text=True).to_csv(stage, index=False, lineterminator="\n")
 
 
-def _with_compression(forecast: QuantileField, path: Path) -> None:
-    dataset = forecast.to_xarray()
-    encoding = {
-        name: {"zlib": True, "complevel": 4, "shuffle": True}
-        for name in dataset.data_vars
-        if "quantile" in dataset[name].dims
-    }
-    dataset.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+def _to_netcdf(forecast: QuantileField, path: Path) -> None:
+    """One quantile after another."""
+    dataset, variables = outline(forecast.field)
+    grid = Grid.of(forecast.field.points)
+    dims: tuple[str, ...] = ("quantile", "time", "station")
+    if grid is not None:
+        dataset, dims = grid.with_dims(dataset), ("quantile", "time", *grid.dims)
+    dataset = with_quantiles(dataset, forecast.quantiles)
+    first = (0,) * (len(dims) - 1)
+    with netcdf_by_blocks(path, dataset, variables, dims) as write_block:
+        for number in range(len(forecast.quantiles)):
+            values = forecast.values[number : number + 1]
+            block = values if grid is None else grid.scatter_fields(values)
+            write_block((number, *first), block)
 
 
 def _table(forecast: QuantileField, text: bool) -> pd.DataFrame:
