@@ -114,7 +114,8 @@ def oldest_first(
         those positions, and the errors with NaN where there is none.
     """
     for column in earlier.T[::-1]:
-        found = errors[column] if len(errors) else np.zeros((0, *errors.shape[1:]), np.float32)
+        known = errors if len(errors) else np.zeros((1, *errors.shape[1:]), np.float32)
+        found = known[column]
         yield column, np.where((column >= 0)[:, None, None, None], found, np.float32("nan"))
 
 
