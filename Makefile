@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || t
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long coverage smoke results bench lint types docs check clean
+.PHONY: help setup demo test test-long test-mutants coverage smoke results bench lint types docs check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,8 @@ test-long: $(VENV)/.dev  ## run the proofs that take minutes
 
 coverage: $(VENV)/.dev  ## run the tests and print the share of stonet's lines that they run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov=stonet --cov-report=term $(ARGS)
+test-mutants: $(VENV)/.dev  ## check that errors in the paper's network are found; ARGS="tanh" selects some
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 smoke: $(VENV)/.runtime  ## run every experiment in small, from nothing (a minute)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \

@@ -31,7 +31,7 @@ from benchmarks.peers import (
     our_kernel,
     trainable,
 )
-from stonet.config import ModelConfig
+from stonet.config import PaperConfig
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
 from stonet.operators.branch import DecoderGraph, RevisedBranch
@@ -118,7 +118,7 @@ class Decoder:
         links = DecoderGraph(
             torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)
         ).to(torch.device("cpu"), dtype)
-        config = ModelConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
+        config = PaperConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
         branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(dtype)
         latent = torch.randn(self.batch, STEPS, self.n, self.d).to(dtype).requires_grad_()
         lags = self._lags().to(dtype)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 PARAMETERS_FILE = "estimator.json"  # in a run folder: the parameters of the estimator
 
 
-class STONet:
+class STONet(display.Described):
     """A forecaster of fields at scattered points.
 
     Parameters are stored as they are given and validated by `fit`.
@@ -135,12 +135,6 @@ class STONet:
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._trained is not None
-
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
 
     def _title(self) -> str:
         defaults = inspect.signature(type(self)).parameters

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stonet.cli.settings_table import settings_table
-from stonet.config import PRESETS, Config, load_config, make_config
+from stonet.config import PRESETS, Config, load_config, make_config, settings_table
 from stonet.errors import UsageError, unknown_name
 
 
@@ -20,6 +19,9 @@ def test_presets_hold_only_differences_from_the_defaults(preset):
     config, plain = load_config(preset), Config()
     assert make_config(PRESETS[preset]) == config
     for section, values in PRESETS[preset].items():
+        if section == "model":
+            assert values == config.model != plain.model
+            continue
         for key, value in values.items():
             assert getattr(getattr(config, section), key) == value
             assert getattr(getattr(plain, section), key) != value, f"{section}.{key} is the default"
@@ -101,7 +103,7 @@ def test_a_boolean_is_neither_a_number_nor_a_date():
         ("train.lr=", "train.lr = '' does not fit"),
         ("data.past=1.5", "data.past = 1.5 does not fit"),
         ("data.split=[0.5, 0.5]", "data.split"),
-        ("network.kernel=fast", "network.kernel = 'fast' does not fit.*'full' or 'diag'"),
+        ("paper.kernel=fast", "paper.kernel = 'fast' does not fit.*'full' or 'diag'"),
         ("train=3", "train = 3 does not fit"),
         ("train.lr", "not of the form section.key=value, e.g. train.lr=1e-3"),
         ("a.b.c=1", "not of the form section.key=value"),
@@ -141,7 +143,7 @@ def test_a_name_far_from_all_choices_gets_no_suggestion():
 
 
 def test_none_is_a_word_where_it_is_a_choice_and_else_leaves_a_setting_unset():
-    assert load_config(settings=["network.base=none"]).network.base == "none"
+    assert load_config(settings=["baseline.base=none"]).baseline.base == "none"
     assert load_config("tiny", settings=["data.past=none"]).data.past is None
     assert load_config(settings=["train.lr=none"]).train.lr is None
     with pytest.raises(UsageError, match=r"train\.clip"):
@@ -151,19 +153,19 @@ def test_none_is_a_word_where_it_is_a_choice_and_else_leaves_a_setting_unset():
 @pytest.mark.parametrize(
     "settings",
     [
-        ["train.lr=1e-3", "data.past=6h", "network.frames=none", "model=dcrnn"],
-        {"train": {"lr": 1e-3}, "data": {"past": "6h"}, "network": {"frames": None},
+        ["train.lr=1e-3", "data.past=6h", "paper.frames=none", "model=dcrnn"],
+        {"train": {"lr": 1e-3}, "data": {"past": "6h"}, "paper": {"frames": None},
          "model": "dcrnn"},
-        {"train.lr": 1e-3, "data.past": "6h", "network.frames": None, "model": "dcrnn"},
-        {"train": {"lr": 0.5}, "train.lr": 1e-3, "data": {"past": "6h"}, "network.frames": None,
+        {"train.lr": 1e-3, "data.past": "6h", "paper.frames": None, "model": "dcrnn"},
+        {"train": {"lr": 0.5}, "train.lr": 1e-3, "data": {"past": "6h"}, "paper.frames": None,
          "model": "dcrnn"},
-        Config(model="dcrnn", train={"lr": 1e-3}, data={"past": "6h"}, network={"frames": None}),
+        Config(model="dcrnn", train={"lr": 1e-3}, data={"past": "6h"}, paper={"frames": None}),
     ],
 )  # fmt: skip
 def test_settings_may_be_strings_a_dictionary_or_a_configuration(settings):
     config = load_config("tiny", settings=settings)
     assert (config.model, config.train.lr, config.data.past) == ("dcrnn", 1e-3, "6h")
-    assert config.network.frames is None
+    assert config.paper.frames is None
     assert config.train.batch == PRESETS["tiny"]["train"]["batch"]
 
 
@@ -185,9 +187,9 @@ def test_wrong_dictionaries_are_refused_with_a_hint():
 
 
 def test_a_file_may_leave_a_setting_unset(tmp_path):
-    (tmp_path / "mine.toml").write_text('[network]\nframes = "none"\nbase = "none"\n')
+    (tmp_path / "mine.toml").write_text('[paper]\nframes = "none"\n[baseline]\nbase = "none"\n')
     config = load_config(path=tmp_path / "mine.toml")
-    assert config.network.frames is None and config.network.base == "none"
+    assert config.paper.frames is None and config.baseline.base == "none"
 
 
 def test_the_table_lists_every_setting_with_a_description():
@@ -196,7 +198,7 @@ def test_the_table_lists_every_setting_with_a_description():
     nested = {(s, key) for s, values in dumped.items() if s != "model" for key in values}
     assert rows.keys() == nested | {("", "model")}
     assert all(row.description and row.type for row in rows.values())
-    assert rows["network", "kernel"][2:4] == ("full or diag", "full")
+    assert rows["paper", "kernel"][2:4] == ("full or diag", "full")
     assert rows["train", "lr"][2:4] == ("float or none", "none")
     assert rows["data", "split"][2:4] == ("list of float", "(0.7, 0.1, 0.2)")
     assert all(len(row.description) < 100 and "\n" not in row.description for row in rows.values())

@@ -99,7 +99,7 @@ def test_invalid_parameters_are_refused_by_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [QUICK, {"train": {"steps": 3}, "network.base": "persistence"}, load_config("tiny")]
+    "settings", [QUICK, {"train": {"steps": 3}, "network.anchor": "last"}, load_config("tiny")]
 )
 def test_a_saved_estimator_is_loaded_with_its_parameters(settings: object, tmp_path: Path) -> None:
     model = estimator(horizon=3, seed=1, settings=settings).fit(small_field())

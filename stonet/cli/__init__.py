@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
@@ -26,6 +29,10 @@ from stonet.cli.options import HELP
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
 from stonet.errors import StonetError
+
+INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM
+MIN_ADDRESS_SPACE = 1_500_000_000  # bytes, that the libraries map when they are loaded
+HELP_WORDS = {"--help", "-h", "--version"}
 
 app = typer.Typer(
     name="stonet",
@@ -64,20 +71,67 @@ def main() -> None:
     """Run a command; an error becomes one message and the exit code of its kind."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would compete with PyTorch's
-    try:
-        app(prog_name="stonet")
-    except StonetError as error:
-        _fail(str(error), type(error).__name__, error.exit_code)
-    except MemoryError:
+    with _termination_as_interrupt() as terminated:
+        try:
+            _check_address_space()
+            app(prog_name="stonet")
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
+                raise
+            _fail("Stopped.", "Interrupted", TERMINATED if terminated else INTERRUPTED)
+        except StonetError as error:
+            stopped = error.exit_code == INTERRUPTED and terminated
+            _fail(str(error), type(error).__name__, TERMINATED if stopped else error.exit_code)
+        except Exception as error:
+            if os.environ.get("STONET_DEBUG"):
+                raise
+            _fail(*_explained(error))
+
+
+def _explained(error: Exception) -> tuple[str, str, int]:
+    """Message, kind and exit code of an error that is not stonet's own."""
+    from stonet.system.resources import lacks_memory
+
+    if lacks_memory(error):
         message = "Out of memory. Use fewer points, or a smaller train.batch or network.latent."
-        _fail(message, "MemoryError", 4)
-    except OSError as error:
-        _fail(f"{error}. Check the path, the free space and the permissions.", "OSError", 4)
-    except Exception as error:
-        if os.environ.get("STONET_DEBUG"):
-            raise
-        message = f"{type(error).__name__}: {error}. This is a bug; STONET_DEBUG=1 shows where."
-        _fail(message, "Internal", 5)
+        return message, "MemoryError", 4
+    if isinstance(error, OSError):
+        return f"{error}. Check the path, the free space and the permissions.", "OSError", 4
+    message = f"{type(error).__name__}: {error}. This is a bug; STONET_DEBUG=1 shows where."
+    return message, "Internal", 5
+
+
+def _check_address_space() -> None:
+    """Refuse to start where the libraries could not even be loaded: some would abort or hang."""
+    from stonet.errors import ResourceError
+    from stonet.system.resources import address_space, size_label
+
+    limit = address_space()
+    if limit is not None and limit < MIN_ADDRESS_SPACE and not HELP_WORDS & set(sys.argv):
+        raise ResourceError(
+            f"This process may use {size_label(limit)} of addresses, and stonet needs "
+            f"{size_label(MIN_ADDRESS_SPACE)} or more. Raise the limit: ulimit -v unlimited."
+        )
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[list[int]]:
+    """SIGTERM as KeyboardInterrupt, so that work is saved; yields the signals that came."""
+    received: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(message: str, kind: str, code: int) -> NoReturn:

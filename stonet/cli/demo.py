@@ -44,7 +44,7 @@ def demo(
     chosen = [*SHORT_TRAINING, f"train.seed={seed}", *(settings or ())]
     config = load_config("default", None, chosen)
     task = Task.of(wave(), config)
-    say("[2/4] fitting the linear base, then training the network on its residuals", as_json)
+    say("[2/4] training: closed forms first, then gradient steps", as_json)
     with training_bar(as_json) as watch:
         trained, state = fit_run(task, out, False, watch, replace_run=True)
     say("[3/4] scoring on the test episodes, beside the reference forecasts", as_json)

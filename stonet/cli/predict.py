@@ -61,8 +61,9 @@ def predict(
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.errors import UsageError
     from stonet.inference import calibrated
-    from stonet.inference.forecast import latest_frames
+    from stonet.inference.forecast import latest_frames, support
     from stonet.inference.inputs import InputWarning, check_inputs
+    from stonet.inference.support import silent_notes, support_notes
     from stonet.io.write import check_writable, write
     from stonet.io.write_quantiles import write_quantiles
     from stonet.system import distributed
@@ -102,9 +103,15 @@ def predict(
             result = calibrated.calibrated_forecast(trained, calibration, field, *request)
             write(result, out)
             frames, points = len(result.times), len(result.points)
-    facts = {"out": str(out), "points": points, "times": frames}
+    window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
+    points_asked = field.points if queries is None else queries
+    cautions = silent_notes(window)
+    cautions += support_notes(support(window, points_asked, radius), points_asked, radius)
+    facts = {"warnings": list(cautions), "out": str(out), "points": points, "times": frames}
     if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained.config, started))
+    for caution in cautions:
+        say(f"warning: {caution}", quiet)
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
 
 

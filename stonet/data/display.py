@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -20,6 +21,24 @@ MAX_NAMES = 6  # names that are listed
 MAX_COUNTED = 2**24  # cells whose mask is counted exactly
 
 Rows = Mapping[str, str]
+
+
+class Described(ABC):
+    """Short descriptions for terminals and notebooks, from a title and a summary."""
+
+    @abstractmethod
+    def _title(self) -> str:
+        """One line."""
+
+    @abstractmethod
+    def _summary(self) -> Rows:
+        """Facts by name."""
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), self._summary())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), self._summary())
 
 
 def as_text(title: str, rows: Rows) -> str:

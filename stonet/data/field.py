@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-@dataclass(frozen=True, eq=False)
-class Field:
+@dataclass(frozen=True, eq=False, repr=False)
+class Field(display.Described):
     """Observed or forecast values at points through time; checked once and immutable.
 
     Example:
@@ -100,12 +100,6 @@ class Field:
                 value.setflags(write=False)
             object.__setattr__(made, key, value)
         return made
-
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
 
     def _title(self) -> str:
         times, stations, channels = self.values.shape
@@ -314,8 +308,8 @@ class Field:
         write(self, path)
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(display.Described):
     """One or more Fields (episodes) on the same points, and the points held out from training.
 
     A window never crosses the end of an episode.
@@ -357,12 +351,6 @@ class Dataset:
         object.__setattr__(self, "unseen", tuple(int(i) for i in self.unseen))
         if self.unseen and not set(self.unseen) < set(range(len(first.points))):
             raise DataError(f"Unseen points must be some, not all, of 0..{len(first.points) - 1}.")
-
-    def __repr__(self) -> str:
-        return display.as_text(self._title(), self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._title(), self._summary())
 
     def _title(self) -> str:
         frames = sum(len(episode.times) for episode in self.episodes)

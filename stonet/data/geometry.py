@@ -118,8 +118,8 @@ class Sphere:
 GEOMETRIES: dict[str, Geometry] = {"plane": Plane(), "sphere": Sphere()}
 
 
-@dataclass(frozen=True, eq=False)
-class Points:
+@dataclass(frozen=True, eq=False, repr=False)
+class Points(display.Described):
     """Positions with names, checked when they are made.
 
     Args:
@@ -152,11 +152,8 @@ class Points:
         for key, value in (("coordinates", coordinates), ("names", names), ("embedded", embedded)):
             object.__setattr__(self, key, value)
 
-    def __repr__(self) -> str:
-        return display.as_text(f"Points: {len(self):,}", self._summary())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(f"Points: {len(self):,}", self._summary())
+    def _title(self) -> str:
+        return f"Points: {len(self):,}"
 
     def _summary(self) -> dict[str, str]:
         return {"extent": display.extent(self), "names": display.listed(self.names)}

@@ -11,6 +11,8 @@ from stonet.data.dates import nanoseconds, time_label
 from stonet.data.geometry import Points
 from stonet.errors import DataError
 
+MAX_SPAN = 2**63 - 1  # nanoseconds
+
 
 def checked_channels(
     channels: Sequence[str], units: Sequence[str]
@@ -76,6 +78,7 @@ def checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.nd
     if frames == 0:
         raise DataError("The field has no frame; expected at least one.")
     times = times.astype(np.int64)
+    check_span(times, calendar)
     late = np.flatnonzero(np.diff(times) <= 0)
     if len(late):
         first = int(late[0])
@@ -85,6 +88,16 @@ def checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.nd
             "places). Sort the frames and merge the duplicates."
         )
     return times
+
+
+def check_span(times: Int64[np.ndarray, " time"], calendar: bool) -> None:
+    """Refuse times whose differences exceed 64-bit nanoseconds."""
+    first, last = int(times.min()), int(times.max())
+    if last - first > MAX_SPAN:
+        raise DataError(
+            f"Times span {time_label(first, calendar)} to {time_label(last, calendar)}, and at "
+            "most 292 years can be counted in 64-bit nanoseconds. Select a part (--from, --to)."
+        )
 
 
 def check_finite(

@@ -17,6 +17,7 @@ from stonet.data.field import Dataset
 from stonet.datasets import (
     era5_bhutan,
     era5_uk,
+    inmet_brazil,
     noaa_daily,
     pv_rhode_island,
     solar,
@@ -50,6 +51,7 @@ DATASETS: dict[str, Entry] = {
     "era5-bhutan": Entry(era5_bhutan.CARD, era5_bhutan.era5_bhutan),
     "pv-rhode-island": Entry(pv_rhode_island.CARD, pv_rhode_island.pv_rhode_island),
     "noaa-daily": Entry(noaa_daily.CARD, noaa_daily.noaa_daily),
+    "inmet-brazil": Entry(inmet_brazil.CARD, inmet_brazil.inmet_brazil),
 }
 
 

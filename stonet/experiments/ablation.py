@@ -18,7 +18,8 @@ from stonet.models.registry import MODELS
 from stonet.training.budget import Budget, train
 
 NAME = "ablation"
-DEFAULT, SEED = "default", "train.seed"
+DEFAULT, SEED, RACE = "default", "train.seed", "race"
+RACED = {"network.anchor"}  # settings that a race chooses where data are few
 SEEDS = ("0", "1", "2")
 
 
@@ -26,34 +27,38 @@ SEEDS = ("0", "1", "2")
 class AblatedModel:
     """A model of which one setting at a time is varied."""
 
-    settings: tuple[str, ...]  # on top of the preset
+    model: str  # name in the model registry
+    preset: str  # of every budget but a minimal one
     factors: Mapping[str, tuple[str, ...]]  # setting -> values, the model's own among them
 
-    def own_value(self, setting: str, preset: str = "default") -> str:
+    def own_value(self, setting: str, preset: str) -> str:
         """The model's own value of a setting, as the table prints it."""
+        if setting in RACED:
+            return RACE
         section, _, key = setting.partition(".")
-        config = load_config(preset, None, self.settings)
-        value = getattr(getattr(config, section), key)
+        value = getattr(getattr(load_config(preset), section), key)
         if value is None:  # the model's default
-            value = getattr(MODELS[config.model], key)
+            value = getattr(MODELS[self.model], key)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 ABLATED_MODELS = {
     "paper": AblatedModel(
-        ("model=stonet-paper",),
+        "stonet-paper",
+        "paper",
         {
             "paper.layers": ("1", "2"),
             "graph.levels": ("1", "2", "3"),
             "train.alpha": ("0.0", "0.5", "1.0"),
             "paper.frequencies": ("2", "12"),
-            "paper.decoder": ("revised", "fixed", "ode"),
+            "paper.decoder": ("revised", "fixed"),
             "paper.terms": ("1", "3"),
             SEED: SEEDS,
         },
     ),
     "operator": AblatedModel(
-        ("model=stonet-operator",),
+        "stonet-operator",
+        DEFAULT,
         {
             "operator.layers": ("1", "2"),
             "graph.levels": ("1", "2", "3"),
@@ -63,20 +68,21 @@ ABLATED_MODELS = {
         },
     ),
     DEFAULT: AblatedModel(
-        (),
+        "stonet",
+        DEFAULT,
         {
             "network.layers": ("0", "1", "2"),
             "graph.levels": ("1", "2", "3"),
             "network.kernels": ("1", "4", "8"),
             "network.mode_floor": ("1e-12", "1e-06", "0.001"),
-            "network.anchor": ("last", "blend", "linear"),
+            "network.anchor": (RACE, "last", "blend", "linear"),
             "network.sun": ("false", "true"),
             "train.optimiser": ("adam", "auto"),
             SEED: SEEDS,
         },
     ),
 }
-MINIMAL = ("graph.levels", "network.layers")
+MINIMAL = ("graph.levels", "network.layers")  # factors of a minimal budget
 LINEAR_PERCENT = 100.0  # changes up to which the axis is linear
 COLUMNS = {
     "dataset": "data set",
@@ -118,11 +124,12 @@ def _variants(
 ) -> list[Cell]:
     """One ablated model itself, and with each other value of each setting."""
     model, training = ABLATED_MODELS[name], budget.ablation_training.get(name)
+    preset = budget.preset if budget.minimal else model.preset
     variants = {name: ""} | {
         label(name, setting, value): f"{setting}={value}"
         for setting in settings
         for value in model.factors[setting]
-        if value != model.own_value(setting, budget.preset)
+        if value != model.own_value(setting, preset)
     }
     cells = []
     for text, change in variants.items():
@@ -131,7 +138,11 @@ def _variants(
         changes = () if seed_varied or not change else (change,)
         cells += [
             budget.cell(
-                NAME, dataset, text, seed, settings=(*model.settings, *changes), training=training
+                *(NAME, dataset, text, seed),
+                model=model.model,
+                preset=preset,
+                settings=changes,
+                training=training,
             )
             for seed in ([int(value)] if seed_varied else range(seeds))
         ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stonet.experiments.ablation import SEEDS
+from stonet.experiments.ablation import ABLATED_MODELS, SEEDS
 from stonet.experiments.tables import DASH, Line, markdown_table, percent, unique
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
@@ -122,8 +122,8 @@ def _error_claims(tables: Tables, expected: int) -> list[Claim]:
         Claim("STONet beats them with more time",
               "MAE below the best other model, all with the budget `long`",
               _ours(longer, "improvement"), expected, least=0.0, note=_significant(longer)),
-        Claim("The gain is not due to the linear base",
-              "MAE below the best baseline on the same base",
+        Claim("STONet beats baselines that correct the linear forecast",
+              "MAE below the best of them",
               _ours(lines, "improvement_on_base"), expected, least=0.0, complete=all_on_base,
               note=_significant(lines, "_on_base") + on_base),
     ]  # fmt: skip
@@ -151,23 +151,45 @@ def _irregularity_claims(tables: Tables, expected: int) -> list[Claim]:
 
 
 def _component_claims(tables: Tables, expected: int) -> list[Claim]:
-    """Components of the network."""
-    alone = [line for line in tables["ablation"] if line["model"] == "operator"]
-    by_seed = [_ablation_cost(alone, "seed", value) for value in SEEDS]
-    changes = [abs(change) for values in by_seed for change in values.values()]
-    noise = max(changes, default=math.inf)
-    variation = f"changes its error by up to {noise:.1f} %" if changes else "was not measured"
-    note = "for the operator alone, without linear base and residual network; another seed "
-    note += f"{variation}."
+    """Components of the networks."""
     times = _by_dataset(tables["cost"], "times", decoder="ode")
+    levels = [
+        _component(tables, expected, name, "levels", "1", "Three levels are better than one",
+                   "MAE with one level above that with three")
+        for name in ABLATED_MODELS
+    ]  # fmt: skip
+    alpha = [
+        _component(tables, expected, name, "alpha", "0.0", "Reconstruction helps (alpha)",
+                   "MAE without it above that with it")
+        for name, model in ABLATED_MODELS.items()
+        if "train.alpha" in model.factors
+    ]  # fmt: skip
     return [
-        Claim("Three levels are better than one", "MAE with one level above that with three",
-              _ablation_cost(alone, "levels", "1"), expected, least=0.0, noise=noise, note=note),
-        Claim("Reconstruction helps (alpha)", "MAE without it above that with it",
-              _ablation_cost(alone, "alpha", "0.0"), expected, least=0.0, noise=noise, note=note),
+        *levels,
+        *alpha,
         Claim("The ODE decoder is slower", "time per epoch above that of the revised decoder",
               {name: 100 * (ratio - 1) for name, ratio in times.items()}, expected, least=0.0),
     ]  # fmt: skip
+
+
+def _component(
+    tables: Tables, expected: int, name: str, factor: str, value: str, title: str, goal: str
+) -> Claim:
+    """The cost of a value of a factor of an ablated model, against the variation of its seeds."""
+    lines = [line for line in tables["ablation"] if line["model"] == name]
+    by_seed = [_ablation_cost(lines, "seed", seed) for seed in SEEDS]
+    changes = [abs(change) for values in by_seed for change in values.values()]
+    noise = max(changes, default=math.inf)
+    variation = f"changes its error by up to {noise:.1f} %" if changes else "was not measured"
+    return Claim(
+        title=f"{title}: `{ABLATED_MODELS[name].model}`",
+        goal=goal,
+        values=_ablation_cost(lines, factor, value),
+        expected=expected,
+        least=0.0,
+        noise=noise,
+        note=f"another seed {variation}." if lines else "",
+    )
 
 
 def _by_dataset(lines: Iterable[Line], key: str, **conditions: object) -> dict[str, float]:
@@ -221,10 +243,14 @@ def _significant(lines: Sequence[Line], suffix: str = "") -> str:
 
 
 def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
-    """A note on baselines on the base that are missing or stale, and whether none is."""
+    """A note on baselines on the linear forecast that are missing or stale; whether none is."""
     on_base = [line for line in lines if line["model"].endswith("+base")]
     stale = sorted({commit for line in on_base for commit in line.get("stale", ())})
-    note = f" Baselines on the base are stale (commits {', '.join(stale)})." if stale else ""
+    note = (
+        f" Baselines on the linear forecast are stale (commits {', '.join(stale)})."
+        if stale
+        else ""
+    )
     counts = {
         name: sum(x["dataset"] == name and x["mae"] is not None for x in on_base)
         for name in unique(line["dataset"] for line in lines)
@@ -232,7 +258,7 @@ def _on_base(lines: Sequence[Line]) -> tuple[str, bool]:
     if min(counts.values(), default=0) == len(BASELINES):
         return note, not stale
     each = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return f" Measured on the base, of {len(BASELINES)} baselines: {each}.{note}", False
+    return f" Measured on the linear forecast, of {len(BASELINES)} baselines: {each}.{note}", False
 
 
 def _at_main_share(lines: Sequence[Line]) -> list[Line]:

@@ -57,6 +57,27 @@ EXPERIMENT_DATA = {
     "wind-bhutan": ExperimentData(
         "era5-bhutan", ("read.variables=u10,v10",), "Wind", "Wind, Bhutan (two components)", "m/s"
     ),
+    "temperature-brazil": ExperimentData(
+        "inmet-brazil",
+        ("read.variables=air_temperature",),
+        "Temperature",
+        "Temperature, stations in Brazil",
+        "K",
+    ),
+    "humidity-brazil": ExperimentData(
+        "inmet-brazil",
+        ("read.variables=relative_humidity",),
+        "Humidity",
+        "Relative humidity, stations in Brazil",
+        "%",
+    ),
+    "wind-brazil": ExperimentData(
+        "inmet-brazil",
+        ("read.variables=wind_speed",),
+        "Wind",
+        "Wind speed, stations in Brazil",
+        "m/s",
+    ),
 }
 PUBLISHED = tuple(name for name in EXPERIMENT_DATA if name != SHORT_WAVE)
 

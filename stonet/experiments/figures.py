@@ -26,7 +26,7 @@ MAX_COLUMNS = 3
 COLOURS = {
     "STONet": PALETTE[1],
     "baseline": PALETTE[0],
-    "baseline on the linear base": PALETTE[5],
+    "baseline on the linear forecast": PALETTE[5],
     "reference forecast": "0.45",
     "registered model": PALETTE[2],
 }

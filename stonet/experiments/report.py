@@ -20,7 +20,7 @@ from stonet.experiments.datasets import experiment_data
 from stonet.experiments.report_comparison import LONGER, longer_section
 from stonet.experiments.report_tables import CHAPTERS
 from stonet.experiments.store import Store
-from stonet.experiments.tables import DASH, markdown_table
+from stonet.experiments.tables import DASH, markdown_table, measured
 
 PUBLISHED, LONG = EXPERIMENT_BUDGETS["small"], EXPERIMENT_BUDGETS["long"]
 MAX_STALE_NAMES = 20
@@ -33,7 +33,7 @@ FIGURES = {
     },
     "inductive": {"": "Points that training never saw; dashed lines are the goals."},
     "irregular": {"": "Cost of missing labels and missing inputs; dashed lines are the goals."},
-    "ablation": {"": "One setting at a time, of the operator alone and of the default model."},
+    "ablation": {"": "One setting at a time, of the three networks."},
     "cost": {"": "Time, memory and error of the decoders."},
 }
 INTRO = (
@@ -47,6 +47,13 @@ PROTOCOL = (
     "(128 windows in the irregular experiment), in physical units; ± is the standard deviation "
     "over the seeds. Normalisation, graph and early stopping use the training and validation parts "
     "only. MAPE leaves out zero targets; all other metrics include them."
+)
+
+EARLIER = (
+    "**{count} of them are of earlier code**, whose minutes were wall time, turned into steps. "
+    "Their `stonet` is another network than today's: a linear forecast, corrected by a network "
+    "trained on its residuals. Their `stonet-paper` is an earlier form of the paper's network. "
+    "Verdicts and figures that rest on them speak of those networks."
 )
 
 
@@ -135,8 +142,8 @@ def _protocol(budget: ExperimentBudget) -> list[str]:
     ]
     return [
         f"Budget `{budget.name}`: {budget.training} for each training on one thread, {points}, "
-        f"{budget.seeds} seeds in the comparison (one for baselines on the linear base) and one "
-        f"elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
+        f"{budget.seeds} seeds in the comparison (one for baselines on the linear forecast) and "
+        f"one elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
         "",
         *markdown_table(["data set", "content", "corresponds to the paper's", "errors in"], rows),
     ]
@@ -153,6 +160,9 @@ def _provenance(results: Sequence[Result], expected: int) -> list[str]:
         labels = sorted({f"{r.cell.experiment} {r.cell.label}" for r in stale})[:MAX_STALE_NAMES]
         reason = f"**{len(stale)} cells are stale (another version or other settings)**"
         text += [f"{reason}: {', '.join(labels)}.", ""]
+    earlier = [r for r in measured(results) if r.scores["training"].get("cpu_seconds") is None]
+    if earlier:
+        text += [EARLIER.format(count=len(earlier)), ""]
     if results:
         hours = sum(result.seconds for result in results) / 3600
         cores = sorted({str(result.machine["cores"]) for result in results})

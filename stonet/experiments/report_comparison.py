@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stonet.experiments import paper_tables
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Result
-from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OURS, PAPER
+from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OPERATOR, OURS, PAPER
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import (
     DASH,
@@ -27,13 +27,14 @@ from stonet.experiments.tables import (
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
 LONGER = (OURS, "baselines", "references")  # rows of the comparison with more time
-ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OURS)
+ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OPERATOR, OURS)
 COST_NOTE = (
-    "Steps of the training, and its CPU seconds including closed forms and validation; the budget "
-    "is watched while a model trains. Baselines look back 12 steps and know the phases of "
-    "day and year; STONet, the linear base and `daily` look back a day where that is 13 to 48 "
-    "steps, and know the position of the sun. STONet's settings were chosen on these data sets "
-    "([decisions](decisions.md)); those of the baselines are the published ones."
+    "Steps of the training, and its CPU seconds including closed forms, a race of settings and "
+    "validation; the budget is watched while a model trains. Baselines and `stonet-paper` look "
+    "back 12 steps and know the phases of day and year; the others look back a day where that is "
+    "13 to 48 steps, and `stonet` and the linear forecast know the position of the sun. STONet's "
+    "settings were chosen on these data sets ([decisions](decisions.md)); those of the baselines "
+    "are the published ones."
 )
 PAPER_NOTE = (
     "The data differ from the paper's, and so do the errors; what can be compared is the gain of "
@@ -55,9 +56,9 @@ PAPER_COLUMNS = {
 }
 BASE_COLUMNS = {
     "data set": dataset_and_unit,
-    "linear base": error("linear"),
+    "linear forecast": error("linear"),
     "best baseline": text("best_baseline"),
-    "best baseline on the base": text("best_on_base"),
+    "best baseline that corrects it": text("best_on_base"),
     "STONet": error("mae"),
 }
 POINT_COLUMNS = {
@@ -78,16 +79,20 @@ WORST_COLUMNS = {
 def comparison_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """Errors and costs of every model; STONet's gain, the base's share, and its worst points."""
+    """Errors and costs of every model; STONet's gain, corrected linear forecasts, worst points."""
     first = {r.cell.dataset: r for r in measured(results) if _is_first(r)}
     summary = [_summary(lines, first.get(name), name) for name in datasets]
     return [
         *("### Test MAE", "", *_ranked(lines, datasets, "mae")),
         *("### Test RMSE", "", *_ranked(lines, datasets, "rmse")),
         *("### Steps and seconds", "", COST_NOTE, ""),
-        *_by_model(lines, datasets, lambda x: f"{x['steps']:.0f} ({x['cpu_seconds']:.0f} s)"),
+        *_by_model(lines, datasets, _cost),
         *("### Comparison with the paper", "", PAPER_NOTE, "", *table(PAPER_COLUMNS, summary)),
-        *("### MAE with and without the linear base", "", *table(BASE_COLUMNS, summary)),
+        *(
+            "### The linear forecast, and baselines that correct it",
+            "",
+            *table(BASE_COLUMNS, summary),
+        ),
         *("### Bias, relative error and error by point of STONet", ""),
         *table(POINT_COLUMNS, summary),
         *("### Worst points of STONet", ""),
@@ -118,6 +123,12 @@ def _by_model(lines: Sequence[Line], datasets: Sequence[str], cell: Column) -> l
     trained = [line for line in lines if line["model"] not in REFERENCE_FORECASTS]
     cells = {((x["model"],), x["dataset"]): cell(x) for x in sorted(trained, key=_rank)}
     return pivot(["model"], {name: name for name in datasets}, cells)
+
+
+def _cost(line: Line) -> str:
+    """Steps and, where they were recorded, CPU seconds."""
+    seconds = line["cpu_seconds"]
+    return f"{line['steps']:.0f}" + ("" if seconds is None else f" ({seconds:.0f} s)")
 
 
 def _rank(line: Line) -> int:

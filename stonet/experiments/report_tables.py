@@ -78,9 +78,10 @@ TIMES = {
 }
 ABLATION_NOTE = (
     "Test MAE, and its change against the model's own value (bold). The factor `seed` shows the "
-    "variation between seeds. The paper's factors belong to the operator, which has little left to "
-    "learn beside linear base and residual network in so short a training: they are varied for the "
-    "operator alone, without either."
+    "variation between seeds. The factors of the paper's Table 5 are those of `paper` "
+    "(`stonet-paper`, the paper's network) and `operator` (`stonet-operator`, the same "
+    "architecture, well conditioned); the default network has factors of its own. "
+    "`race`: chosen by a short race between settings where data are few, else the default."
 )
 COST_COLUMNS = {
     "data set": dataset_and_unit,
@@ -144,7 +145,7 @@ def irregular_chapter(
 def ablation_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """The paper's Table 5 for the operator alone, and factors of the default model."""
+    """The paper's Table 5 for the paper's network and the operator, and the default's factors."""
     chapter = [ABLATION_NOTE, ""]
     for name in ablation.ABLATED_MODELS:
         here = [line for line in lines if line["model"] == name]
@@ -152,7 +153,7 @@ def ablation_chapter(
             continue
         labels = {ablation.label(name, f".{x['factor']}", x["value"]) for x in here} | {name}
         budgets = unique(r.cell.training for r in results if r.cell.label in labels)
-        title = "Default model" if name == ablation.DEFAULT else f"The {name} alone"
+        title = f"`{ablation.ABLATED_MODELS[name].model}`"
         chapter += [f"### {title}", "", f"Training: {'; '.join(map(str, budgets))}.", ""]
         columns: dict[str, str | int] = {**unit_headings(unique(x["dataset"] for x in here))}
         columns |= {"paper: Solar (MW)": 0, "paper: Temperature (K)": 1}
@@ -177,9 +178,10 @@ def cost_chapter(
         for name, (ode, _, plain, _) in paper_tables.COST.items()
     )
     note = (
-        f"Decoders have the paper's sizes; `{cost.DEFAULT}` is the default preset, whose epochs "
-        f"come after the closed forms. Errors on at most {cost.MAX_WINDOWS} windows of "
-        f"each part. The paper reports, per epoch on a V100: {paper}."
+        "Decoders of `stonet-paper` have the paper's sizes and one term; `merged` has one branch "
+        f"for all pairs of indices. `{cost.DEFAULT}` is the default network, whose epochs come "
+        f"after its closed forms. Errors on at most {cost.MAX_WINDOWS} windows of each part. The "
+        f"paper reports, per epoch on a V100: {paper}."
     )
     return [note, "", *table(COST_COLUMNS, lines)]
 

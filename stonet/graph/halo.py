@@ -40,7 +40,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """All edges among the nodes: of the encoder, of the decoder and of the linear base."""
+    """All edges among the nodes: of encoder and decoder, and the nodes for interpolation."""
 
     nodes: Points
     level: Nodes
@@ -48,7 +48,7 @@ class Adjacency:
     up: tuple[Edges, ...]
     down: tuple[Edges, ...]
     decoder: Edges
-    near: Int32[np.ndarray, "all near"] | None  # nodes in the stencil of each node
+    near: Int32[np.ndarray, "all near"] | None  # nodes from which each node is interpolated
     isolated: int
 
 
@@ -119,13 +119,14 @@ def subgraph(
     need[core] = True
     in_core = need.copy()
     need[adjacency.decoder.of(in_core)[1]] = True
+    if adjacency.near is not None:  # before the walk: their encoded past may be read
+        need[adjacency.near[core]] = True
     targets: dict[Edges, Some] = {}
+    nobody = np.zeros_like(need)
     for _ in range(layers):  # from the last layer to the first, which needs most
         for edges in (*adjacency.down, *reversed(adjacency.up), *adjacency.within):
             targets[edges] = need.copy()
             need[edges.of(need)[1]] = True
-    if adjacency.near is not None:
-        need[adjacency.near[core]] = True
     need[core] = False
     nodes = np.concatenate([core, np.flatnonzero(need)])
     points, position = adjacency.nodes.take(nodes), np.full(len(adjacency.nodes), -1)
@@ -137,7 +138,7 @@ def subgraph(
         rank[member] = np.arange(len(member))
 
     def connect(edges: Edges, to: int, of: int) -> Neighbours:
-        target, source = edges.of(targets[edges])
+        target, source = edges.of(targets.get(edges, nobody))
         if not len(target):
             return Neighbours((), torch.zeros(len(members[to])), len(members[of]), 0)
         ends = points.take(members[to]), points.take(members[of])

@@ -22,6 +22,7 @@ from stonet.errors import DataError, UsageError
 from stonet.graph.neighbours import SLACK, nearest_nodes, own_nodes
 from stonet.inference.inputs import check_inputs, warn_of_inputs, without_far_values
 from stonet.inference.session import Session, select_queries
+from stonet.inference.support import support_notes
 from stonet.io.zarr_writer import open_writer
 from stonet.system import distributed
 from stonet.system.progress import report_progress
@@ -260,7 +261,7 @@ def latest_frames(trained: TrainedModel, field: Field, screened: bool = True) ->
         screened: whether values far outside of what training saw count as missing.
     """
     time_spec = trained.time_spec
-    oldest = field.times[-1] - MAX_AGE * time_spec.past * time_spec.step
+    oldest = int(field.times[-1]) - int(MAX_AGE * time_spec.past * time_spec.step)  # exactly
     recent = np.flatnonzero(field.times > oldest)
     frames = field.between(int(recent[-time_spec.past :][0]), len(field.times))
     return without_far_values(trained, frames) if screened else frames
@@ -321,7 +322,8 @@ def as_field(
     if values is None:
         empty, missing = np.broadcast_to(np.float32("nan"), shape), np.broadcast_to(False, shape)
         return Field.trusted(values=empty, mask=missing, notes=(), **metadata)
-    return Field(values=values, **metadata)
+    notes = support_notes(metadata["sites"], queries, trained.config.graph.decoder_radius)
+    return Field(values=values, notes=notes, **metadata)
 
 
 def support(

@@ -188,7 +188,7 @@ class _History:
     def too_old(self, issues: Issues) -> Bool[np.ndarray, " issue"]:
         """Whether some frames of the window are too old to be used."""
         time_spec, times = self.trained.time_spec, self.field.times
-        oldest = times[issues] - MAX_AGE * time_spec.past * time_spec.step
+        oldest = times[issues] - int(MAX_AGE * time_spec.past * time_spec.step)
         return times[issues + 1 - time_spec.past] <= oldest
 
     def unobserved(self, issues: Issues) -> Bool[np.ndarray, " issue"]:

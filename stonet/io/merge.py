@@ -17,6 +17,7 @@ from jaxtyping import Float32, Float64, Int64
 from stonet.config import ReadConfig
 from stonet.data.field import Field
 from stonet.data.geometry import Points, curve_order
+from stonet.data.validation import check_span
 from stonet.errors import DataError
 from stonet.io.accumulator import Accumulator, bin_times, block_cells
 from stonet.io.lazy_source import LazySource, empty_selection, expand_levels
@@ -42,6 +43,7 @@ def merge_sources(sources: Sequence[LazySource], config: ReadConfig) -> Field:
     _check_compatible(parts)
     parts, notes = _align_points(parts, config)
     times = np.unique(np.concatenate([bin_times(part.times, config) for part in parts]))
+    check_span(times, parts[0].calendar)
     accumulator = Accumulator(times, parts[0].points, channels, config, parts[0].calendar)
     accumulator.total = sum(len(part.times) for part in parts)
     for part in parts:

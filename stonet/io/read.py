@@ -18,6 +18,7 @@ from stonet.data.physical_limits import quantity_of
 from stonet.errors import DataError, UsageError
 from stonet.io.lazy_source import LazySource, NoValues, from_field, with_names_and_units
 from stonet.io.merge import merge_sources
+from stonet.io.safety import check_plain
 from stonet.system.progress import report_progress
 
 # the function (module:name) that opens each format: (path, config) -> list[LazySource]
@@ -215,6 +216,7 @@ def _open_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
 
 def _open_file(path: Path, config: ReadConfig) -> list[LazySource]:
     """The content of a file, by the format of its suffix or else of its first bytes."""
+    check_plain(path)
     opener = ZARR if path.is_dir() else SUFFIXES.get(_suffix(path)) or _format_of_content(path)
     if opener is None:
         raise DataError(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stonet.errors import DataError, ResourceError, StonetError
-from stonet.system.resources import memory_budget, size_label
+from stonet.system.resources import lacks_memory, memory_budget, size_label
 
 # what xarray and the libraries below it raise for a damaged or foreign file
 LIBRARY_ERRORS = (
@@ -46,16 +46,31 @@ def readable(origin: str | Path, kind: str) -> Iterator[None]:
         if str(origin) in str(error):
             raise
         raise type(error)(f"'{origin}': {error}") from error
-    except MemoryError as error:
-        raise ResourceError(
-            f"'{origin}' needs more memory than there is. Read less: variables, a bbox or a time "
-            "range."
-        ) from error
-    except LIBRARY_ERRORS as error:
+    except Exception as error:
+        if lacks_memory(error):
+            raise ResourceError(
+                f"'{origin}' needs more memory than there is. Read less: variables, a bbox or a "
+                "time range."
+            ) from error
+        of_arrow = type(error).__module__.startswith("pyarrow")  # some have no base class
+        if not of_arrow and not isinstance(error, LIBRARY_ERRORS):
+            raise
         message = " ".join(str(error).split())[:MAX_MESSAGE] or type(error).__name__
         raise DataError(
             f"'{origin}' cannot be read as {kind} ({message}). Is it complete, and of that kind?"
         ) from error
+
+
+def check_plain(path: Path) -> None:
+    """Refuse a pipe or a device, which would block or never end.
+
+    Raises:
+        DataError: it is neither a file nor a folder.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(
+            f"'{path}' is a pipe or a device; expected a file or a folder. Save the data first."
+        )
 
 
 def check_memory(size: int, what: str, origin: str | Path) -> None:

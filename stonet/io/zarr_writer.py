@@ -130,7 +130,11 @@ class ZarrWriter:
         """
         self._names = list(variables)
         if distributed.rank() == 0 and not self._resumes(fingerprint, resume):
-            self._create(outline, variables, dims, fingerprint)
+            try:
+                self._create(outline, variables, dims, fingerprint)
+            except BaseException:
+                self.abandon()
+                raise
         distributed.barrier()
 
     def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:

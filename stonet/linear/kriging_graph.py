@@ -12,20 +12,27 @@ from torch.nn.functional import pad
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.kriging import Covariance, kriging_weights, neighbour_offsets
+from stonet.system.devices import to_device
 
 CANDIDATES = 24  # nearest nodes of a query; the nearest of them that are present get weights
 
 
 @dataclass(frozen=True)
 class KrigingGraph:
-    """The nearest nodes of every query and their kriging weights if none is missing."""
+    """The nearest nodes of every query and their kriging weights if none is missing.
+
+    Which queries are interpolated is decided in the host's memory (`host`), so that nobody waits
+    for a GPU.
+    """
 
     index: Int[Tensor, "query near"]
     offset: Float64[Tensor, "query near 2"]  # in mean spacings
     usable: Bool[Tensor, "query near"]  # False for the query point itself
     weight: Float[Tensor, "query near"]
     own: Int[Tensor, " query"]  # the node at the query's position; number of nodes if none
+    foreign: Int[Tensor, " foreign"]  # queries that are no node
     covariance: Covariance
+    host: KrigingGraph | None = None  # the same in the host's memory; None: this one is there
 
     def to(self, device: torch.device, dtype: torch.dtype) -> KrigingGraph:
         """The same on a device, with weights of this type."""
@@ -36,11 +43,30 @@ class KrigingGraph:
             usable=self.usable.to(device),
             weight=self.weight.to(device, dtype),
             own=self.own.to(device),
+            foreign=self.foreign.to(device),
+            host=None if device.type == "cpu" else self.on_host,
         )
 
-    def has_history(self, present: Bool[Tensor, "node batch"]) -> Bool[Tensor, "query batch"]:
-        """Whether a query is a node with a history."""
-        return pad(present, (0, 0, 0, 1))[self.own]
+    @property
+    def on_host(self) -> KrigingGraph:
+        """The same in the host's memory."""
+        return self if self.host is None else self.host
+
+    def has_history(
+        self, present: Bool[Tensor, "node batch"] | None
+    ) -> Bool[Tensor, "query batch_or_1"] | None:
+        """Whether a query is a node with a history; None if all are.
+
+        Args:
+            present: which nodes have a history; None: all.
+        """
+        if present is not None:
+            return pad(present, (0, 0, 0, 1))[self.own]
+        if not len(self.foreign):
+            return None
+        return torch.ones_like(self.own, dtype=torch.bool).index_fill(0, self.foreign, False)[
+            :, None
+        ]
 
     def at_queries(
         self,
@@ -51,26 +77,36 @@ class KrigingGraph:
 
         Args:
             values: at the nodes.
-            present: which nodes have a value; None: all.
+            present: which nodes have a value, in the host's memory; None: all.
         """
-        num_nodes, batch, width = values.shape
         own = pad(values, (0, 0, 0, 0, 0, 1))[self.own]
-        if present is None:
-            has = self.own < num_nodes
-            if bool(has.all()):
-                return own
-            foreign = torch.nonzero(~has)[:, 0]
-            near = values.index_select(0, self.index[foreign].flatten())
-            near = near.view(len(foreign), -1, batch * width)
-            kriged = torch.bmm(self.weight[foreign, None].to(values.dtype), near)[:, 0]
-            return own.index_copy(0, foreign, kriged.view(-1, batch, width))
-        query, window = torch.nonzero(~self.has_history(present)).T
+        if present is not None:
+            return self._without_missing(own, values, present)
+        if not len(self.foreign):
+            return own
+        near = values.index_select(0, self.index[self.foreign].flatten())
+        near = near.view(len(self.foreign), -1, values[0].numel())
+        weight = self.weight[self.foreign, None].to(values.dtype)
+        kriged = torch.bmm(weight, near).view(-1, *values.shape[1:])
+        return own.index_copy(0, self.foreign, kriged)
+
+    def _without_missing(
+        self,
+        own: Float[Tensor, "query batch width"],
+        values: Float[Tensor, "node batch width"],
+        present: Bool[Tensor, "node batch"],
+    ) -> Float[Tensor, "query batch width"]:
+        """Each window by itself, kriged from the nodes that are present in it."""
+        host, (_, batch, width) = self.on_host, values.shape
+        query, window = torch.nonzero(~pad(present, (0, 0, 0, 1))[host.own]).T
         if not len(query):
             return own
-        near = values[self.index[query], window[:, None]]  # pair near width
-        weight = self._weights(query, window, present).to(values.dtype)
-        kriged = torch.bmm(weight[:, None], near)[:, 0]
-        return own.index_put((query, window), kriged)
+        near = host.index[query] * batch + window[:, None]
+        parts = near, query * batch + window, host._weights(query, window, present)
+        near, row, weight = (to_device(part, self.own.device) for part in parts)
+        there = values.flatten(0, 1).index_select(0, near.flatten())
+        kriged = torch.bmm(weight[:, None].to(values.dtype), there.view(*near.shape, width))
+        return own.flatten(0, 1).index_copy(0, row, kriged[:, 0]).view(own.shape)
 
     def _weights(
         self,
@@ -108,11 +144,12 @@ def make_kriging_graph(
         nodes: points with values.
         covariance: of the field; its spacing is the unit of length.
         index: the nearest nodes (None: found here).
-        own: the node at each query (None: found here).
+        own: the node at each query, or their number (None: found here).
     """
     if index is None:
         index = torch.from_numpy(nearest_nodes(queries, nodes, CANDIDATES)[1])
     offset, usable = neighbour_offsets(queries, nodes, covariance.spacing, index.numpy())
     weight = kriging_weights(offset, usable[None], covariance)[0]
     own = torch.from_numpy(own_nodes(queries, nodes)) if own is None else own
-    return KrigingGraph(index, offset, usable, weight, own, covariance)
+    foreign = torch.nonzero(own == len(nodes))[:, 0]
+    return KrigingGraph(index, offset, usable, weight, own, foreign, covariance)

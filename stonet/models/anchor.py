@@ -44,9 +44,10 @@ def blend_terms(
     if not has_daily_value(time_spec):
         return torch.stack([newest, torch.zeros_like(newest), torch.ones_like(newest)])
     day = DAY / time_spec.step
-    lead = torch.arange(knots, dtype=torch.float64)
+    here, exact = history.device, torch.float64
+    lead = torch.arange(knots, dtype=exact, device=here)
     age = (day * torch.ceil(lead / day - 1e-6) - lead).clamp(0, time_spec.past - 1)
-    lag = torch.arange(time_spec.past, dtype=torch.float64)
+    lag = torch.arange(time_spec.past, dtype=exact, device=here)
     share = (1 - (age[:, None] - lag).abs()).clamp(min=0)
     daily = torch.einsum("kl,blnc->bknc", share.to(history), history)
     return torch.stack([newest, daily, torch.ones_like(newest)])

@@ -63,7 +63,7 @@ class OperatorNetwork(FrameNetwork):
         nodes: the training points.
     """
 
-    lr = 3e-3
+    lr = 1e-2
     batch = 16
     consecutive = 4
     muon = True
@@ -140,7 +140,7 @@ class OperatorNetwork(FrameNetwork):
         latent = narrow(encoding, FrameEncoding).latent[filled.past]
         inputs = DecoderInput(
             latent=torch.einsum("btnd,tm->bmnd", latent, self.basis.to(latent.dtype)),
-            present=None if known is None else known.any(-1)[:, None],
+            present=None if known is None else known.any(-1)[:, None].expand(latent.shape[:3]),
             lag=filled.on_host.lag,
             lead=filled.on_host.lead,
             calendar=filled.future_time,

@@ -14,7 +14,7 @@ a node, so points may come and go. `stonet.models.paper` has the network as the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from stonet.graph.neighbours import (
     Neighbours,
     edge_width,
     nearest_nodes,
+    own_nodes,
     within_radius,
 )
 from stonet.linear.fit import field_covariance, fit_linear
@@ -105,6 +106,7 @@ class EncodedPast(Encoding):
     modes: Float[Tensor, "node batch mode"]  # z
     anchor: Float[Tensor, "node batch knot_channel"]
     present: Bool[Tensor, "node batch"] | None  # None: all nodes have a past
+    present_on_host: Bool[Tensor, "node batch"] | None  # the same in the host's memory
 
 
 class STONetwork(Forecaster):
@@ -118,9 +120,12 @@ class STONetwork(Forecaster):
     """
 
     tiled = True
+    batch = 16
+    decay = 1e-4
     muon = True
     adam_only = ("decoder.trunk", "decoder.bias", "parametric")
     hidden_sensors = 0.1
+    skips_weights = True  # those of points without a past, where all points have one
     scale: Tensor
     blend: Tensor
     spacing: Tensor
@@ -140,6 +145,7 @@ class STONetwork(Forecaster):
         width = self.history.width
         self.modes = TemporalModes(width, network.mode_floor)
         self.base = LinearForecast(time_spec, channels) if self.anchor == "linear" else None
+        self.nearest = CANDIDATES if self.base is None else max(CANDIDATES, STENCIL_NODES + 1)
         knots = time_spec.horizon + 1
         self.register_buffer("scale", torch.ones(2, knots, channels))  # with, without a past
         blend = torch.zeros(knots, channels, TERMS)
@@ -196,16 +202,14 @@ class STONetwork(Forecaster):
     def query_graph(self, nodes: Points, queries: Points) -> QueriesGraph:
         """The nodes around each query."""
         neighbours = within_radius(queries, nodes, self.radii.decoder, "sharp")
-        kriging = make_kriging_graph(queries, nodes, self.covariance)
-        stencil = None
-        if self.base is not None:
-            stencil = make_stencil(queries, nodes, self.base.covariance)
-        return self._queries_graph(neighbours, kriging, queries, stencil)
+        near = nearest_nodes(queries, nodes, self.nearest)[1]
+        own = torch.from_numpy(own_nodes(queries, nodes))
+        return self._queries_graph(queries, nodes, neighbours, near, own)
 
     def adjacency(self, nodes: Points) -> Adjacency:
         """All edges of encoder and decoder, and the nearest nodes for kriging."""
         level = levels_for(nodes, self.nodes, self.levels, self.seed)
-        near = nearest_nodes(nodes, nodes, max(CANDIDATES, STENCIL_NODES + 1))[1]
+        near = nearest_nodes(nodes, nodes, self.nearest)[1]
         return build_adjacency(nodes, level, self.radii, near)
 
     def tile(self, adjacency: Adjacency, core: Int64[np.ndarray, " core"]) -> Tile:
@@ -213,14 +217,8 @@ class STONetwork(Forecaster):
         part = subgraph(adjacency, core, len(self.layers), "sharp", "sharp")
         assert part.near is not None  # this model's adjacency has it
         own = torch.arange(len(core))
-        index = torch.from_numpy(part.near[:, :CANDIDATES])
-        kriging = make_kriging_graph(part.core, part.points, self.covariance, index, own)
-        stencil = None
-        if self.base is not None:
-            near = part.near[:, : STENCIL_NODES + 1]
-            stencil = make_stencil(part.core, part.points, self.base.covariance, near)
         nodes = NodesGraph(part.multipole.to(*self._device_dtype), self._sites(part.points))
-        queries = self._queries_graph(part.decoder, kriging, part.core, stencil)
+        queries = self._queries_graph(part.core, part.points, part.decoder, part.near, own)
         return Tile(part.nodes, len(core), Graphs(nodes, queries))
 
     def encode(self, batch: Batch, graph: NodeGraph) -> EncodedPast:
@@ -237,7 +235,8 @@ class STONetwork(Forecaster):
         for layer in self.layers:
             latent = layer(latent, graph.multipole, present)
         anchor = self._own_anchor(history).permute(2, 0, 1, 3).flatten(2)
-        return EncodedPast(latent, modes, anchor, present)
+        on_host = None if present is None else batch.on_host.known.any(-1).T.cpu()
+        return EncodedPast(latent, modes, anchor, present, on_host)
 
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
@@ -245,9 +244,9 @@ class STONetwork(Forecaster):
         """Anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
         encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
         parts = (encoded.latent, encoded.modes, encoded.anchor)
-        at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present)
+        at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present_on_host)
         latent, modes, anchor = at_queries.split([part.shape[-1] for part in parts], dim=-1)
-        has_history = self._has_history(encoded, graph.kriging)
+        has_history = graph.kriging.has_history(encoded.present)
         at_leads = anchor.unflatten(-1, (-1, self.channels))  # query batch knot channel
         state = [latent, modes, *self._at_sites(batch, graph.sites)]
         scale = self._scale_of(has_history)
@@ -314,8 +313,8 @@ class STONetwork(Forecaster):
 
     def _fit_scale(self, windows: Windows, nodes: Points) -> None:
         """The mean error of the anchor by lead, with and without a past; the range of the modes."""
-        kriging = make_kriging_graph(nodes, nodes, self.covariance)
-        kriging = replace(kriging, own=torch.full_like(kriging.own, len(nodes)))  # nobody's own
+        nobody = torch.full((len(nodes),), len(nodes))
+        kriging = make_kriging_graph(nodes, nodes, self.covariance, own=nobody)
         stencil = None
         if self.base is not None:
             stencil = make_stencil(nodes, nodes, self.base.covariance).to(*self._device_dtype)
@@ -381,15 +380,6 @@ class STONetwork(Forecaster):
         share = 1 - observed.mean(1)
         return torch.cat([age, share], dim=-1).transpose(0, 1)
 
-    def _has_history(
-        self, encoded: EncodedPast, kriging: KrigingGraph
-    ) -> Bool[Tensor, "query batch_or_1"] | None:
-        """Which queries are nodes with a past; None if all are."""
-        if encoded.present is not None:
-            return kriging.has_history(encoded.present)
-        own = kriging.own < encoded.latent.shape[0]
-        return None if bool(own.all()) else own[:, None]
-
     def _scale_of(
         self, has_history: Bool[Tensor, "query batch_or_1"] | None
     ) -> Float[Tensor, "query_or_1 batch_or_1 knot channel"]:
@@ -400,14 +390,19 @@ class STONetwork(Forecaster):
 
     def _queries_graph(
         self,
-        neighbours: Neighbours,
-        kriging: KrigingGraph,
         queries: Points,
-        stencil: Stencil | None,
+        nodes: Points,
+        neighbours: Neighbours,
+        near: Int64[np.ndarray, "query near"],
+        own: Int64[Tensor, " query"],
     ) -> QueriesGraph:
-        """The parts on the device of the model."""
-        here = self._device_dtype
-        stencil = None if stencil is None else stencil.to(*here)
+        """The neighbours and the nearest nodes of the queries, on the device of the model."""
+        here, index = self._device_dtype, torch.from_numpy(near[:, :CANDIDATES])
+        kriging = make_kriging_graph(queries, nodes, self.covariance, index, own)
+        stencil = None
+        if self.base is not None:
+            near = near[:, : STENCIL_NODES + 1]
+            stencil = make_stencil(queries, nodes, self.base.covariance, near).to(*here)
         return QueriesGraph(neighbours.to(*here), kriging.to(*here), self._sites(queries), stencil)
 
     def _sites(self, points: Points) -> Sites:

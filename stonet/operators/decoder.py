@@ -26,7 +26,7 @@ from stonet.operators.encoder import TimeEmbedding, mlp
 from stonet.system.devices import to_device
 
 Latent = Float[Tensor, "batch past node latent"]
-Present = Bool[Tensor, "batch past node"] | None
+Present = Bool[Tensor, "batch past_or_1 node"] | None
 
 
 @dataclass(frozen=True)

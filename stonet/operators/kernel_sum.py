@@ -43,6 +43,7 @@ class KernelSum(nn.Module):
         self, edge: int, inputs: int, outputs: int, kernels: int, hidden: int, gain: float
     ) -> None:
         super().__init__()
+        self.kernels = kernels
         self.weights = nn.Sequential(
             nn.Linear(edge, hidden), nn.GELU(), nn.Linear(hidden, kernels)
         )  # h
@@ -65,7 +66,8 @@ class KernelSum(nn.Module):
         if present is not None:
             values = values.masked_fill(~present[..., None], 0.0)
         weights = [self.weights(block.features) for block in neighbours.blocks]
-        arguments = (pad(values, (0, 0, 0, 0, 0, 1)), neighbours, self.workspace, *weights)
+        sizes = self.kernels, self.workspace
+        arguments = (pad(values, (0, 0, 0, 0, 0, 1)), neighbours, *sizes, *weights)
         sums = _EdgeSums.apply(*arguments)  # type: ignore[no-untyped-call]
         count = present_neighbours(neighbours, present)
         return self.map((sums / count[..., None, None]).flatten(2))
@@ -91,12 +93,16 @@ class _EdgeSums(torch.autograd.Function):
     @staticmethod
     @in_float32
     def forward(
-        ctx: Any, values: Tensor, neighbours: Neighbours, workspace: int, *weights: Tensor
+        ctx: Any,
+        values: Tensor,
+        neighbours: Neighbours,
+        kernels: int,
+        workspace: int,
+        *weights: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(values, *weights)
         ctx.neighbours, ctx.workspace = neighbours, workspace
         _, batch, width = values.shape
-        kernels = weights[0].shape[-1] if weights else 1
         result = values.new_zeros(len(neighbours.count), batch, kernels, width)
         scratch = Scratch(values, workspace)
         for piece, rows, number in _pieces(values, neighbours, workspace):
@@ -119,7 +125,7 @@ class _EdgeSums(torch.autograd.Function):
             torch.bmm(gathered, gradient.transpose(1, 2), out=d_weights[number][rows])
             spread = torch.bmm(weights[number][rows], gradient, out=gathered)
             d_values.flatten(1).index_add_(0, piece.index.flatten(), spread.flatten(0, 1))
-        return d_values, None, None, *d_weights
+        return d_values, None, None, None, *d_weights
 
 
 def _gather(values: Tensor, piece: Block, scratch: Scratch) -> Float[Tensor, "row degree wide"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.data.display import short_time
-from stonet.data.durations import duration_label, parse_duration
+from stonet.data.durations import DAY, duration_label, parse_duration
 from stonet.data.field import Field
 from stonet.quality.statistics import (
     CELLS_PER_BLOCK,
@@ -36,6 +36,8 @@ MISSING_WARNING, MISSING_NOTE = 0.5, 0.2  # share of a station's values missing
 MISSING_EXCESS = 0.1  # share missing above the usual one, to be reported
 MAX_MISSING = 0.6  # share of a channel missing
 EDGE_SHARE = 0.1  # of the period, that a record may lack at either end
+SILENT_STEPS = 12  # without a value at the end, and at least a day: the length of usual inputs
+SILENT_REPORTS = 4  # the same, in the station's own mean interval
 MIN_FLAT_RUN = 12  # repeats of a value that chance never explains
 
 
@@ -178,6 +180,7 @@ def missing_value_check(data: CheckInput) -> Iterator[Finding]:
         return
     yield from _never_reported(data)
     yield from _mostly_missing(data)
+    yield from _silent_at_the_end(data)
     yield from _short_records(data)
 
 
@@ -241,6 +244,37 @@ def _mostly_missing(data: CheckInput) -> Iterator[Finding]:
             yield Finding(level, what, data.stations(nodes, detail), advice)
 
 
+def _silence(data: CheckInput) -> Int64[np.ndarray, " node"]:
+    """Nanoseconds since the last value of each silent station; 0 at the others.
+
+    A station is silent if its last value is older than what forecasts start from.
+    """
+    field, statistics = data.field, data.statistics
+    count = statistics.count.max(1)
+    last = np.where(statistics.count > 0, statistics.last, 0).max(1)
+    length = field.times[-1] - field.times[last]
+    usual = (field.times[-1] - field.times[0]) / np.maximum(count, 1)  # between its own values
+    limit = np.maximum(max(SILENT_STEPS * field.step, DAY * field.calendar), SILENT_REPORTS * usual)
+    return np.where((count > 0) & (length > limit), length, 0)
+
+
+def _silent_at_the_end(data: CheckInput) -> Iterator[Finding]:
+    """Stations that are silent at the end of the record, the longest ones first."""
+    silence = _silence(data)
+    nodes = np.argsort(-silence, kind="stable")[: np.count_nonzero(silence)]
+    if len(nodes):
+        end, are = int(data.field.times[-1]), "is" if len(nodes) == 1 else "are"
+
+        def detail(n: int) -> str:
+            since = short_time(end - int(silence[n]), data.field.calendar)
+            return f"since {since} ({duration_label(int(silence[n]))})"
+
+        what = f"{plural(len(nodes), 'station')} of {len(silence)} {are} silent at the end."
+        advice = "Forecasts treat them as places without a history. Add their values, or end the "
+        advice += "data earlier (--to)."
+        yield Finding("warning", what, data.stations(nodes, detail), advice)
+
+
 def _short_records(data: CheckInput) -> Iterator[Finding]:
     """Stations whose record of a channel starts well after the period, or ends well before."""
     times, statistics = data.field.times, data.statistics
@@ -249,6 +283,7 @@ def _short_records(data: CheckInput) -> Iterator[Finding]:
     reported = statistics.count > 0
     late = np.where(reported, times[statistics.first] - times[0], 0)
     early = np.where(reported, times[-1] - times[statistics.last], 0)
+    early[_silence(data) > 0] = 0  # reported as silent
     tolerance = EDGE_SHARE * float(times[-1] - times[0])
     for action, adverb, lack, frame in (
         ("start", "late", late, statistics.first),

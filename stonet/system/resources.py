@@ -17,6 +17,11 @@ from stonet.errors import UsageError
 PYTHON = (sys.executable, "-P")  # -P: modules in the current folder are never imported
 FIELD_MEMORY_SHARE = 0.25  # of the available memory, for the values of one field
 ASSUMED_MEMORY = 4 * 2**30  # bytes, where the system does not report what is available
+NO_MEMORY = re.compile(
+    r"(can't|cannot|failed to|unable to) (allocate|map segment|map memory|start new thread)"
+    r"|out of memory|std::bad_alloc|insufficient memory",
+    re.IGNORECASE,
+)
 SIZE_SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -71,6 +76,24 @@ def free_memory() -> int:
     """Bytes of memory available without swapping; 4 GB where the system does not report it."""
     kilobytes = _proc_value("/proc/meminfo", "MemAvailable:")
     return ASSUMED_MEMORY if kilobytes is None else kilobytes * 1024
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, or a limit of it such as `ulimit -v`, does not suffice.
+
+    Libraries raise it as errors of many types.
+    """
+    return isinstance(error, MemoryError) or bool(NO_MEMORY.search(str(error)))
+
+
+def address_space() -> int | None:
+    """Bytes that this process may map (`ulimit -v`); None without a limit."""
+    with suppress(ImportError, OSError):  # not on Windows
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        return None if limit == resource.RLIM_INFINITY else limit
+    return None
 
 
 def trim_memory() -> None:

@@ -38,8 +38,7 @@ def allocate(shape: tuple[int, ...], *dtypes: Any) -> list[np.ndarray]:
     needed = int(np.prod(shape, dtype=object)) * sum(np.dtype(dtype).itemsize for dtype in dtypes)
     if needed <= memory_budget():
         return [np.zeros(shape, dtype) for dtype in dtypes]
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _scratch_folder()
     free = shutil.disk_usage(folder).free
     if needed > MAX_DISK_SHARE * free:
         raise ResourceError(
@@ -49,6 +48,17 @@ def allocate(shape: tuple[int, ...], *dtypes: Any) -> list[np.ndarray]:
             "(--variables, --bbox, --from, --to, --points)."
         )
     return [_on_disk(shape, dtype, folder) for dtype in dtypes]
+
+
+def _scratch_folder() -> Path:
+    """The cache, or the folder of temporary files where the cache cannot be written."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.gettempdir())
 
 
 def _on_disk(shape: tuple[int, ...], dtype: Any, folder: Path) -> np.ndarray:

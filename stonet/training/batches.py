@@ -27,6 +27,7 @@ from stonet.config import Config
 from stonet.data.batch import Batch
 from stonet.data.geometry import Points
 from stonet.data.windows import Windows
+from stonet.graph.neighbours import nearest_nodes
 from stonet.models.forecaster import Forecaster, Supervision, Tile
 from stonet.system import distributed, threads
 from stonet.system.devices import to_device
@@ -150,6 +151,7 @@ class BatchLoader:
     ) -> None:
         self.windows, self.tiles, self.device = windows, tiles, device
         self.config, self.hidden = config.train.complete, config.augmentation.hidden_sensors or 0.0
+        self.regions = config.augmentation.hidden_regions
         batches = windows.batches(self.config.batch, self.config.consecutive or 1)
         self.steps_per_pass = batches * len(tiles)  # every window on every tile once
         self.steps_per_epoch = min(self.config.steps or self.steps_per_pass, self.steps_per_pass)
@@ -191,7 +193,9 @@ class BatchLoader:
         """Windows with hidden sensors, their targets, and draws for teacher forcing."""
         key = (self.config.seed, step)
         batch, target, mask = on_tile(self.windows, chosen, tile)
-        batch = hide_sensors(batch, self.hidden, key, tile.nodes, len(self.tiles.nodes))
+        if self.hidden:
+            hidden = hidden_sensors(self.tiles.nodes, self.hidden, self.regions, key)
+            batch = hide_sensors(batch, hidden if tile.nodes is None else hidden[tile.nodes])
         draws = _uniform_draws(target.shape[1], key)
         target, mask = to_device(target, self.device), to_device(mask, self.device)
         return MicroBatch(batch.to(self.device), target, mask, draws)
@@ -240,27 +244,37 @@ def prefetch(make: Callable[[int], T], steps: int | None) -> Iterator[Callable[[
                 future.cancel()
 
 
-def hide_sensors(
-    batch: Batch,
-    share: float,
-    key: tuple[int, int],
-    nodes: Int64[np.ndarray, " node"] | None = None,
-    num_sensors: int | None = None,
-) -> Batch:
-    """The batch without any value of some sensors, as if they had failed.
+def hidden_sensors(
+    sensors: Points, share: float, regions: float, key: tuple[int, int]
+) -> Bool[np.ndarray, " sensor"]:
+    """The sensors that a step hides: single ones, or a region of neighbouring ones.
+
+    A sensor whose neighbours report is easily interpolated; a region without sensors is what a
+    forecast far from any sensor meets.
 
     Args:
-        batch: of all sensors, or of those at `nodes`.
-        share: of all sensors that are hidden.
-        key: of the random draw: (seed, step).
-        nodes: positions of the batch's nodes among all sensors (None: it holds all).
-        num_sensors: of the draw (None: those of the batch).
+        sensors: all of them.
+        share: of the sensors that are hidden.
+        regions: share of the steps that hide a region.
+        key: of the random draws: (seed, step).
     """
-    if share == 0:
+    draws = _uniform_draws(len(sensors) + 2, key).numpy()
+    region, centre, each = draws[0] < regions, int(draws[1] * len(sensors)), draws[2:]
+    if not region:
+        return np.asarray(each < share)
+    near = nearest_nodes(
+        sensors.take(np.array([centre])), sensors, max(1, round(share * len(sensors)))
+    )
+    hidden = np.zeros(len(sensors), dtype=bool)
+    hidden[near[1][0]] = share > 0
+    return hidden
+
+
+def hide_sensors(batch: Batch, hidden: Bool[np.ndarray, " node"]) -> Batch:
+    """The batch without any value of the hidden nodes, as if they had failed."""
+    if not hidden.any():
         return batch
-    kept = _uniform_draws(num_sensors or batch.frames.shape[1], key) >= share
-    kept = kept if nodes is None else kept[torch.from_numpy(nodes)]
-    observed = batch.seen & kept[None, :, None]
+    observed = batch.seen & torch.from_numpy(~hidden)[None, :, None]
     return replace(batch, frames=batch.frames * observed, observed=observed)
 
 

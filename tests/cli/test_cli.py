@@ -270,6 +270,8 @@ def test_unknown_commands_and_options_are_refused(words: list[str], stonet: Shel
         (KeyboardInterrupt(), 130, "with --resume to continue"),
         (MemoryError(), 4, "Out of memory. Use fewer points"),
         (OSError(28, "No space left on device"), 4, "No space left on device. Check the path"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 4, "Out of memory."),
+        (ImportError("x.so: failed to map segment from shared object"), 4, "Out of memory."),
         (ZeroDivisionError("division by zero"), 5, "This is a bug"),
     ],
 )
@@ -303,3 +305,11 @@ def test_unfinished_hindcasts_are_reported_before_the_data_are_read(
     Path("x.zarr.part/done").mkdir()
     assert "--resume" in stonet.refused(*words)
     assert "missing.nc" in stonet.refused(*words, "--resume")
+
+
+def test_predict_warns_of_places_far_from_any_observation(fitted: Path, stonet: Shell) -> None:
+    words = ("predict", fitted / "run", fitted / "data.nc", "-o", "x.nc", "--at")
+    assert "warning" not in stonet(*words, "0.5,0.5").err
+    result = stonet(*words, "90,70")
+    assert result.code == 0 and "1 of 1 points are far from any observation" in result.err
+    assert "'90,70'" in result.err

@@ -317,3 +317,9 @@ def test_seen_and_unseen_points_are_all_points():
 def test_invalid_data_sets_are_refused(arguments, message):
     with pytest.raises(DataError, match=message):
         Dataset(**arguments)
+
+
+def test_times_beyond_the_range_of_differences_are_refused():
+    times = np.array(["1678-01-01", "2261-01-01"], "M8[ns]").astype(np.int64)
+    with pytest.raises(DataError, match=r"1678-01-01.* to 2261-01-01.*292 years"):
+        Field(np.zeros((2, 1, 1), np.float32), times, Points(np.zeros((1, 2))))

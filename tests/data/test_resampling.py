@@ -24,7 +24,7 @@ def batch(values: np.ndarray, lags: list[float], seen: np.ndarray | None = None)
     observed = torch.from_numpy(np.ones(values.shape, bool) if seen is None else seen)
     times = np.rint(SECOND * np.array(lags)).astype(np.int64)
     ask, past = np.array([[SECOND]]), np.arange(len(values))[None]
-    return make_batch(lambda i: (frames[i], observed[i]), times, past, ask, TIME_SPEC, False)
+    return make_batch(lambda i: (frames[i], observed[i]), times, past, ask, TIME_SPEC)
 
 
 def test_irregular_inputs_with_gaps_are_interpolated_in_time() -> None:

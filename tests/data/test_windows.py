@@ -139,18 +139,6 @@ def test_shared_frames_are_stored_once():
     assert len(windows.inputs(np.array([5, 5, 5])).frames) == 6
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_lags_as_features_only_separate_shared_frames(missing):
-    fields, chosen = (episode(30, missing=missing),), np.array([7, 3, 4, 20])
-    shared = cut(fields, IDENTITY, time_spec(past=5)).inputs(chosen)
-    own = cut(fields, IDENTITY, time_spec(past=5), window_time=True).inputs(chosen)
-    assert len(own.frames) == 5 * len(chosen)
-    assert torch.equal(own.frames[own.past], shared.frames[shared.past])
-    assert torch.equal(own.frame_time[own.past][..., :-1], shared.frame_time[shared.past])
-    assert torch.equal(own.frame_time[own.past][..., -1] * 2, own.lag.expand(4, -1))  # per horizon
-    assert torch.equal(own.lead, shared.lead)
-
-
 def test_regular_times_are_stored_once_and_irregular_ones_per_window():
     regular = cut((episode(20),), IDENTITY, time_spec(3, 2)).inputs(np.array([1, 5]))
     assert regular.lag.tolist() == [[-2, -1, 0]]

@@ -116,6 +116,18 @@ def test_noaa_daily(real):
     assert (field.values[..., 0] >= field.values[..., 1])[both].mean() > 0.999
 
 
+def test_inmet_brazil(real):
+    field = real("inmet-brazil", variables="air_temperature, wind_speed").episodes[0]
+    assert field.quantity == (("air_temperature", "degC"), ("wind_speed", "m s-1"))
+    assert field.values.shape == (17544, 332, 2) and "quoted" in field.attrs["licence"]
+    missing = 1 - field.observed.mean((0, 1))
+    assert np.round(100 * missing, 1).tolist() == [3.1, 10.1]
+    assert (np.diff(field.times) == HOUR).all() and np.isfinite(field.sites["altitude"]).all()
+    sums, count = field.values[..., 0].sum(1, where=field.observed[..., 0]), field.observed[..., 0]
+    hours = (sums.reshape(-1, 24).sum(0) / count.sum(1).reshape(-1, 24).sum(0)).argmax()
+    assert hours in (17, 18)  # the afternoon at 48 degrees west, in UTC
+
+
 def test_relative_humidity_agrees_with_tables():
     def humidity(celsius, dew):
         kelvin = [np.array([[t + 273.15]], dtype=np.float32) for t in (celsius, dew)]

@@ -72,14 +72,21 @@ def test_claims_take_their_values_from_the_tables() -> None:
         "ablation": [
             alone | {"factor": "levels", "value": "1", "change": 2.0, "default": False},
             alone | {"factor": "alpha", "value": "0.0", "change": 0.0, "default": True},
-            alone | {"model": "default", "factor": "levels", "value": "1", "change": 9.0},
+            alone
+            | {
+                "model": "default",
+                "factor": "levels",
+                "value": "1",
+                "change": 9.0,
+                "default": False,
+            },
         ],
         "cost": [{"dataset": "wave", "decoder": "ode", "times": 5.0}],
     }
     claims = claims_of(tables, 1, 1)
     found = [claim.values.get("wave") for claim in claims]
     assert found == pytest.approx(
-        [20.0, 50.0, -7.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, 2.0, None, 400.0]
+        [20.0, 50.0, -7.0, 20.0, 3.0, 12.0, 4.0, 5.0, None, None, 2.0, 9.0, None, None, 400.0]
     )
     assert "below on wave" in claims[0].note and "above on wave" in claims[2].note
     assert "too few windows for a test on wave" in claims[3].note

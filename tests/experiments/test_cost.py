@@ -6,14 +6,23 @@ from pathlib import Path
 
 from helpers.cells import result
 
+from stonet.config import load_config
 from stonet.experiments import cost
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 
 
 def test_costs_are_relative_to_the_revised_decoder(tmp_path: Path) -> None:
     cells = cost.cells(("wave",), (), 1, EXPERIMENT_BUDGETS["small"])
-    assert [one.config.network.decoder for one in cells[:4]] == list(cost.DECODERS)
-    assert all(one.config.network.base == "none" for one in cells[:4])  # the paper's formula
+    forms = [(one.config.paper.decoder, one.config.paper.indices) for one in cells[:4]]
+    assert forms == [
+        ("revised", "separate"),
+        ("revised", "merged"),
+        ("fixed", "separate"),
+        ("ode", "separate"),
+    ]
+    assert all(one.config.model == "stonet-paper" for one in cells[:4])
+    assert all(one.config.paper.terms == 1 for one in cells[:4])
+    assert cells[4].config == load_config(settings=EXPERIMENT_BUDGETS["small"].settings)
     results = [
         result(
             one,

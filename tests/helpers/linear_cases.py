@@ -60,7 +60,7 @@ def batch_of(
     lags = list(range(1 - len(values), 1)) if lags is None else lags
     times, future = (np.rint(SECOND * np.array(t)).astype(np.int64) for t in (lags, leads))
     past = np.arange(len(values))[None]
-    batch = make_batch(lambda i: (frames[i], mask[i]), times, past, future[None], TIMES, False)
+    batch = make_batch(lambda i: (frames[i], mask[i]), times, past, future[None], TIMES)
     return replace(batch, lag=batch.lag.double(), lead=batch.lead.double())
 
 

@@ -34,7 +34,7 @@ def small_dataset(unseen: int = 0) -> Dataset:
     return Dataset((small_field(),), "small", tuple(range(20 - unseen, 20)))
 
 
-QUICK = ("train.steps=3", "train.save_every=2", "network.base=persistence")
+QUICK = ("train.steps=3", "train.save_every=2", "network.anchor=last")
 
 
 def quick(*settings: str) -> Config:

@@ -12,7 +12,7 @@ from helpers.contracts import HOUR, fitted_run, small_field, small_points, small
 from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError
-from stonet.inference.forecast import forecast
+from stonet.inference.forecast import forecast, latest_frames
 from stonet.inference.session import Session
 from stonet.training.trained_model import TrainedModel
 
@@ -219,3 +219,13 @@ def test_a_change_of_units_of_the_data_changes_the_forecast_alike() -> None:
     fahrenheit = replace(celsius, values=celsius.values * np.float32(1.8) + np.float32(32))
     here, there = (forecast(fitted_run(small_task(f)), f) for f in (celsius, fahrenheit))
     np.testing.assert_allclose(here.values * 1.8 + 32, there.values, atol=0.02)
+
+
+def test_frames_a_nanosecond_apart_are_not_too_old(trained: TrainedModel) -> None:
+    """As floating-point numbers of nanoseconds all of them would be the same time."""
+    spec = replace(trained.time_spec, step=1)
+    start = int(np.datetime64("2026-03-01", "ns").astype(np.int64))
+    field = small_field()
+    field = replace(field, times=start + np.arange(len(field.times)))
+    frames = latest_frames(replace(trained, time_spec=spec), field)
+    np.testing.assert_array_equal(frames.times, field.times[-spec.past :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,38 @@ def test_values_larger_than_memory_are_streamed_to_disk(tmp_path, name):
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == values.nbytes > 120 * 10**6
     assert not list((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.nc", "x.grib", "x.parquet", "x.h5", "x"])
+def test_a_pipe_is_refused_and_does_not_block(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "good.csv").write_text("station,time,v\na,2020-01-01,3\n")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("blocked"))
+    signal.alarm(20)
+    try:
+        with pytest.raises(DataError, match="is a pipe or a device"):
+            read(tmp_path / name)
+        with pytest.raises(DataError, match="is a pipe or a device"):
+            read(tmp_path / "good.csv", stations=str(tmp_path / name))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_error_of_arrow_without_a_base_class_is_explained():
+    pa = pytest.importorskip("pyarrow")
+    with pytest.raises(DataError, match=r"'a\.parquet' cannot be read as X"):  # noqa: SIM117
+        with safety.readable("a.parquet", "X"):
+            raise pa.lib.ArrowException("Unknown error")
+
+
+def test_errors_for_lack_of_memory_are_resource_errors():
+    for error in (
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        ImportError("x.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+    ):
+        with pytest.raises(ResourceError, match="needs more memory"):  # noqa: SIM117
+            with safety.readable("a", "X"):
+                raise error

@@ -158,3 +158,19 @@ def test_chunks_are_on_the_disk_before_their_mark(
     assert chunks and chunks <= synced
     assert mark in after[0] and mark.parent in after[0]
     writer.abandon()
+
+
+def test_a_store_that_cannot_be_begun_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from helpers.forecast_files import make_forecast
+
+    from stonet.data.cf import outline
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zarr_writer, "write_atomic", full)
+    with pytest.raises(OSError, match="No space"):
+        zarr_writer.ZarrWriter(tmp_path / "x.zarr", (2, 2)).begin(*outline(make_forecast()))
+    assert not list(tmp_path.iterdir())

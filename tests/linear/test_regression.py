@@ -98,7 +98,7 @@ def test_the_regressors_are_those_of_the_documentation(sunny: bool) -> None:
     past = np.array([[0], [5]]) + np.arange(time_spec.past)
     batch = make_batch(
         lambda i: (frames[i], torch.ones_like(frames[i], dtype=torch.bool)),
-        times, past, times[past[:, -1:]] + HOUR, time_spec, False,
+        times, past, times[past[:, -1:]] + HOUR, time_spec,
     )  # fmt: skip
     stencil = single(make_stencil(queries, nodes, Covariance(0.5)))
     regressors = LinearForecast(time_spec, 2).regressors(batch, stencil)

@@ -64,7 +64,12 @@ def make(tolerance: float | None = None, **settings) -> OdeDecoder:
 
 def initial(decoder: OdeDecoder, inputs: DecoderInput, graph: DecoderGraph) -> Tensor:
     """AGG over all inputs at the issue time, at every node."""
-    now = replace(inputs, lead=torch.zeros(1, 1, dtype=F64), lag=inputs.lag[:1])
+    now = replace(
+        inputs,
+        lead=torch.zeros(1, 1, dtype=F64),
+        lag=inputs.lag[:1],
+        calendar=inputs.calendar[:, :1],
+    )
     nodes = graph.among_nodes
     values = [aggregate(decoder.start, now, nodes, b, 0, q) for b, q in np.ndindex(BATCH, NODES)]
     return torch.stack(values).view(BATCH, NODES, LATENT)

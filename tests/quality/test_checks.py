@@ -52,9 +52,14 @@ PLANTED = {  # name: field, level, pattern of the finding
         r"1 record starts late.*'S05' 2024-03-06",
     ),
     "early": (
-        with_value(np.nan, (slice(480, None), 6)),
+        with_value(np.nan, (slice(480, None), 6, 1)),
         "note",
         r"1 record ends early.*'S06' 2024-03-20",
+    ),
+    "silent": (
+        with_value(np.nan, (slice(560, None), 6)),
+        "warning",
+        r"1 station of 40 is silent at the end.*'S06' since 2024-03-24 07:00 \(1\.67 d\)",
     ),
     "dead channel": (with_value(np.nan, (slice(None), 9, 1)), "note", r"never reports rh.*'S09'"),
     "asynchronous": (

@@ -105,7 +105,9 @@ def test_observed_data_give_the_expected_findings(data) -> None:
     report = check(data("noaa-daily/stations.csv.gz"))
     findings = {f.what: f for f in report.findings}
     assert (report.facts["frames"], report.facts["points"]) == (1461, 137)
-    assert [f.what for f in warnings_of(report)] == ["4 stations lack more than 50%."]
+    silent = "5 stations of 137 are silent at the end."
+    assert [f.what for f in warnings_of(report)] == ["4 stations lack more than 50%.", silent]
+    assert findings[silent].where.count("since") == 5
     assert "'noaa-3951' 98% of Tmax" in findings["4 stations lack more than 50%."].where
     assert report.facts["channels"]["TDP"]["missing_share"] == pytest.approx(0.277, abs=0.005)
 

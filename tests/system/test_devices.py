@@ -13,11 +13,9 @@ import pytest
 import torch
 from helpers.contracts import fitted_run, small_field, small_task
 from helpers.small import quick, small_dataset
-from stonet.models.residual_mlp import Augmentation
 
 from stonet.cli.options import load_run
 from stonet.errors import StonetError, UsageError
-from stonet.models.stonet import STONetwork
 from stonet.system.devices import backend_for, pick_device, to_device
 from stonet.training import trainer as training
 from stonet.training.batches import prefetch
@@ -44,9 +42,7 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["plane", "sphere"])
 def test_a_step_reads_no_values(kind: str) -> None:
     """Forward, loss and backward on `meta`, where reading a value fails."""
-    task = small_task(
-        small_field(kind), "network.base=none", "network.residual_width=0", "train.tile=9"
-    )
+    task = small_task(small_field(kind), "model=stonet-paper", "train.tile=9")
     model, windows = TrainedModel.untrained(task).model, task.windows("train")
     batch, (target, mask) = windows.inputs(np.arange(4)), windows.targets(np.arange(4))
     expected = model(batch, model.graphs(task.nodes))
@@ -75,25 +71,6 @@ def test_all_parts_of_a_batch_and_of_graphs_are_moved() -> None:
     assert {t.dtype for t in tensors(graphs.nodes) if t.is_floating_point()} == {torch.float32}
     graph = model.graphs(task.nodes).nodes
     assert {t.dtype for t in tensors(graph) if t.is_floating_point()} == {torch.float64}
-
-
-def test_all_parts_of_point_samples_are_moved() -> None:
-    """They are computed in the host's memory, and train without reading a value on the device."""
-    task = small_task(small_field("sphere", 2))
-    model = fitted_run(task).model
-    assert isinstance(model, STONetwork) and model.residuals is not None
-    points, nothing = np.array([3, 7]), torch.zeros(4, 2, dtype=torch.bool)
-    augmentation = Augmentation(nothing, nothing)
-    samples = model.point_samples(
-        task.windows("train"), np.arange(4), task.nodes, points, augmentation
-    )
-    moved = samples._each(lambda part: part.to(META))
-    assert {t.device.type for t in tensors(moved)} == {"meta"}
-    assert len(list(tensors(moved))) == len(list(tensors(samples))) == 10
-    residuals = model.residuals.to(META).requires_grad_(True)  # as in pretraining
-    total, count = moved.error(residuals)
-    (total / count).backward()
-    assert all(p.grad is not None for p in residuals.parameters())
 
 
 def test_devices_are_chosen_by_availability(monkeypatch: pytest.MonkeyPatch) -> None:

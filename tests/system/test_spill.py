@@ -31,3 +31,14 @@ def test_arrays_larger_than_the_disk_are_refused(
     monkeypatch.setenv("STONET_CACHE", str(tmp_path))
     with pytest.raises(ResourceError, match=r"5 EB.*--bbox"):
         allocate((10**9, 10**9), np.float32, np.bool_)
+
+
+def test_arrays_go_elsewhere_if_the_cache_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STONET_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("STONET_MEMORY", "1k")
+    (array,) = allocate((1000,), np.float64)
+    array[:] = 3.0
+    assert isinstance(array, np.memmap) and array.sum() == 3000.0

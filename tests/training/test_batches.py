@@ -23,6 +23,7 @@ from stonet.training.batches import (
     TILE_POINTS,
     BatchLoader,
     Tiles,
+    hidden_sensors,
     hide_sensors,
     on_tile,
     tile_count,
@@ -39,15 +40,17 @@ CPU = torch.device("cpu")
 
 def test_losses_of_all_tiles_add_up_to_the_loss() -> None:
     """With gaps, hidden sensors, shared frames and the reconstruction."""
-    task = Task.of(small_dataset(), quick("network.base=ridge"))
+    task = Task.of(small_dataset(), quick("network.anchor=linear"))
     model = stirred(fitted_run(task).model).double()
     windows, chosen = task.windows("train"), np.array([3, 4, 5, 20])
     tiles = Tiles(model, task.nodes, 6)
     tiles.prepare()
+    hidden = hidden_sensors(task.nodes, 0.3, 0.0, (0, 1))
 
     def sums(tile: Tile) -> torch.Tensor:
         batch, target, mask = on_tile(windows, chosen, tile)
-        batch = double(hide_sensors(batch, 0.3, (0, 1), tile.nodes, 20))
+        there = hidden if tile.nodes is None else hidden[tile.nodes]
+        batch = double(hide_sensors(batch, there))
         with torch.no_grad():
             output = model(batch, tile.graphs)
         return torch.stack(error_sums(output, batch, target.double(), mask, 0.3))

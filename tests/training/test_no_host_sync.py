@@ -60,20 +60,25 @@ def gappy(field: Field, by_channel: bool = False, irregular: bool = False) -> Fi
 
 
 PLAIN, SPHERE = small_field(), small_field("sphere", 2)
+PAPER, OPERATOR, LINEAR = "model=stonet-paper", "model=stonet-operator", "network.anchor=linear"
 CASES: dict[str, tuple[Field, tuple[str, ...]]] = {
     "default": (PLAIN, ()),
     "no hidden sensors": (SPHERE, ("augmentation.hidden_sensors=0.0",)),
-    "gaps": (gappy(SPHERE), ("network.frames=3",)),
-    "gaps by channel": (gappy(SPHERE, by_channel=True), ()),
-    "irregular": (gappy(SPHERE, irregular=True), ("network.terms=2",)),
-    "terms": (PLAIN, ("network.terms=2", "network.frames=3")),
-    "joint": (PLAIN, ("network.separable=false", "network.terms=2")),
-    "joint and irregular": (gappy(SPHERE, irregular=True), ("network.separable=false",)),
-    "paper": (
-        SPHERE,
-        ("network.base=none", "network.window_time=true", "network.residual_width=0"),
+    "daily": (small_field("sphere", 1, frames=320), ("data.past=24",)),
+    "gaps": (gappy(SPHERE), ()),
+    "gaps by channel": (gappy(SPHERE, by_channel=True), ("network.layers=2",)),
+    "irregular": (gappy(SPHERE, irregular=True), ("network.dropout=0.1",)),
+    "linear": (gappy(SPHERE), (LINEAR,)),
+    "linear and irregular": (gappy(SPHERE, irregular=True), (LINEAR,)),
+    "paper": (SPHERE, (PAPER,)),
+    "paper, joint and irregular": (gappy(SPHERE, irregular=True), (PAPER, "paper.terms=1")),
+    "paper frame by frame": (
+        gappy(SPHERE),
+        (PAPER, "paper.window_time=false", "paper.separable=true", "paper.frames=3"),
     ),
-    "diagonal": (PLAIN, ("network.kernel=diag",)),
+    "paper diagonal": (PLAIN, (PAPER, "paper.kernel=diag")),
+    "operator": (gappy(SPHERE), (OPERATOR, "operator.terms=2")),
+    "operator and irregular": (gappy(SPHERE, irregular=True), (OPERATOR,)),
     "tiles": (gappy(SPHERE), ("train.tile=9",)),
 }
 
@@ -98,11 +103,10 @@ def on_meta(field: Field, *settings: str) -> Trainer:
     trainer = Trainer(TrainedModel.untrained(task), task)
     trainer._initialise()
     model = trainer.model.to(META)
-    if getattr(model, "base", None) is not None:
+    for owner in (model, getattr(model, "base", None)):
         for name in Covariance._fields:  # read when graphs are built, which may wait
-            setattr(model.base, name, torch.ones(()))
-    if getattr(model, "climatology", None) is not None:
-        model.climatology.covariance = torch.ones(3)
+            if hasattr(owner, name):
+                setattr(owner, name, torch.ones(()))
     trainer.device = trainer.loader.device = META
     trainer.parameters = [p for p in model.parameters() if p.requires_grad]
     trainer.loss_delay = 99
@@ -120,7 +124,9 @@ def test_a_step_does_not_wait_for_the_device(case: str) -> None:
         with NoWaiting():
             trainer.step(step_batch)
     assert trainer.optimisers[0].steps == len(trainer.unread) == 2  # type: ignore[attr-defined]
-    assert all(p.grad is not None and p.grad.device == META for p in trainer.parameters)
+    gradients = [p.grad for p in trainer.parameters if p.grad is not None]
+    assert all(gradient.device == META for gradient in gradients)
+    assert len(gradients) == len(trainer.parameters) or trainer.model.skips_weights
 
 
 BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "gcgru", "mstgcn", "stgcn", "tgcn")
@@ -146,11 +152,12 @@ def test_a_copy_in_host_memory_does_not_change_the_forecast(case: str) -> None:
     field, settings = CASES[case]
     task = small_task(field, *settings)
     model, windows = stirred(fitted_run(task).model), task.windows("train")
-    batch = hide_sensors(windows.inputs(np.arange(14, 18)), 0.2, (0, 1))
+    batch = hide_sensors(windows.inputs(np.arange(14, 18)), np.arange(len(task.nodes)) % 5 == 0)
     graphs = model.graphs(task.nodes)
     without, with_copy = model(batch, graphs), model(replace(batch, host=batch), graphs)
     assert torch.equal(without.forecast, with_copy.forecast)
-    assert torch.equal(without.reconstruction, with_copy.reconstruction)
+    if without.reconstruction is not None:
+        assert torch.equal(without.reconstruction, with_copy.reconstruction)
 
 
 def test_the_missing_pattern_is_that_of_every_window() -> None:

@@ -23,17 +23,18 @@ from stonet.training.trainer import Trainer
 CPU = torch.device("cpu")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "default": (),
-    "ridge": ("network.base=ridge",),
-    "joint": ("network.separable=false", "network.terms=2", "network.decoder=literal"),
-    "diagonal": ("network.kernel=diag",),
-    "no base": ("network.base=none", "network.residual_width=0", "network.window_time=true"),
-    "ode": ("network.decoder=ode",),
+    "linear": ("network.anchor=linear",),
+    "two layers": ("network.layers=2", "graph.levels=1"),
+    "paper": ("model=stonet-paper",),
+    "separable": ("model=stonet-paper", "paper.separable=true", "paper.indices=merged"),
+    "ode": ("model=stonet-paper", "paper.decoder=ode", "paper.terms=1"),
+    "operator": ("model=stonet-operator",),
 }
 BASELINES = ("agcrn", "astgcn", "clcrn", "dcrnn", "stgcn", "tgcn")  # every kind of layer
 
 
 def fit(precision: str, *settings: str) -> tuple[TrainedModel, State]:
-    short = f"train.precision={precision}", "train.epochs=3"
+    short = f"train.precision={precision}", "train.epochs=3", "train.lr=1e-3"
     task = Task.of(small_dataset(), quick(*short, *settings))
     trained = TrainedModel.untrained(task)
     return trained, Trainer(trained, task).fit()

@@ -243,7 +243,10 @@ def test_the_death_of_one_process_ends_the_others(place: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [("network.kernel=diag", "network.sharp=false"), ("network.terms=3", "data.horizon=2")],
+    [
+        ("paper.kernel=diag", "model=stonet-paper"),
+        ("operator.terms=3", "model=stonet-operator", "data.horizon=2"),
+    ],
     ids=["diag", "terms"],
 )
 def test_two_processes_train_models_with_unused_weights(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.small import quick, small_dataset
 
-from stonet.config import Config, load_config
+from stonet.config import load_config
 from stonet.errors import DivergedError
 from stonet.models.stonet import STONetwork
 from stonet.training import race as race_module
@@ -23,13 +23,13 @@ from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Progress, Trainer
 
-LENGTH = ("train.steps=6", "train.race=0.5")  # 12 steps: 2 for each of three candidates
-GOOD: dict[str, Any] = {"train.lr": 1e-2, "network.frames": 3}
+LENGTH = ("train.steps=none", "train.epochs=4", "train.race=0.5")  # 72 steps: 12 for each of 3
+GOOD: dict[str, Any] = {"train.lr": 1e-2, "network.layers": 2}
 CANDIDATES = ({}, {"train.lr": 1e-9}, GOOD)
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *candidates: Mapping[str, Any]) -> None:
-    monkeypatch.setattr(STONetwork, "candidates", lambda self, config: candidates)
+    monkeypatch.setattr(STONetwork, "candidates", lambda self, config, samples: candidates)
     monkeypatch.setattr(STONetwork, "lr", 1e-8)
     monkeypatch.setattr(race_module, "MIN_STEPS", 2)
 
@@ -57,9 +57,9 @@ def test_the_best_candidate_trains_on_with_the_rest_of_the_steps(
     entries = state.race["candidates"]
     assert [entry["settings"] for entry in entries] == list(CANDIDATES)
     assert entries[2]["validation"] == min(entry["validation"] for entry in entries)
-    assert [entry["steps"] for entry in entries] == [2] * 3
-    assert state.step + 3 * 2 == 12 and state.history[-1]["step"] == state.step
-    assert (trained.config.train.lr, trained.config.network.frames) == (1e-2, 3)
+    assert [entry["steps"] for entry in entries] == [12] * 3
+    assert state.step + 3 * 12 == 72 and state.history[-1]["step"] == state.step
+    assert (trained.config.train.lr, trained.config.network.layers) == (1e-2, 2)
     assert TrainedModel.load(tmp_path / "run").config == trained.config
     card = RunFolder(tmp_path / "run").read("README.md").decode()
     assert all(f"{entry['validation']:.5f}" in card for entry in entries)
@@ -73,7 +73,7 @@ def test_the_winner_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_after_race(task)
     trainer.prepare()
     offer(monkeypatch)
-    plain = Task.of(small_dataset(), quick(*LENGTH, "train.lr=1e-2", "network.frames=3"))
+    plain = Task.of(small_dataset(), quick(*LENGTH, "train.lr=1e-2", "network.layers=2"))
     other = Trainer(TrainedModel.untrained(plain), plain)
     other.prepare()
     assert weights(trainer.trained) == weights(other.trained)
@@ -95,15 +95,15 @@ def test_a_resumed_training_does_not_race_again(
 
 def test_what_the_user_has_set_is_not_raced(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, *CANDIDATES)
-    trained, state = fit(None, "train.lr=1e-3", "network.frames=5", "train.epochs=1")
+    trained, state = fit(None, "train.lr=1e-3", "network.layers=3", "train.epochs=1")
     assert state.race == {"chosen": {}, "candidates": [], "steps": 0, "spent": 0.0}
-    assert (trained.config.train.lr, trained.config.network.frames) == (1e-3, 5)
-    model = trained.model
-    kept = candidates_of(model, load_config(settings=["train.lr=1e-3"]))
-    assert kept == [{}, {"network.frames": 3}]
+    assert (trained.config.train.lr, trained.config.network.layers) == (1e-3, 3)
+    task = Task.of(small_dataset(), quick("train.lr=1e-3"))
+    kept = candidates_of(Trainer(TrainedModel.untrained(task), task))
+    assert kept == [{}, {"network.layers": 2}]
     given = load_config("tiny", settings={"train": {"lr": 1e-2}, "network.sun": False})
     assert {"train.lr", "network.sun", "network.latent"} <= settings_given(given)
-    assert not {"train.decay", "network.base"} & settings_given(given)
+    assert not {"train.decay", "network.anchor"} & settings_given(given)
 
 
 @pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=1"])
@@ -154,7 +154,7 @@ def test_closed_forms_are_shared_where_a_model_allows_it(monkeypatch: pytest.Mon
         real(self, *arguments)
 
     def adopt(self: STONetwork, other: STONetwork) -> bool:
-        return self.base.load_state_dict(other.base.state_dict()) is not None
+        return self.load_state_dict(other.state_dict()) is not None
 
     monkeypatch.setattr(STONetwork, "fit_closed_form", counted)
     offer(monkeypatch, {}, {"train.lr": 1e-2})
@@ -165,7 +165,8 @@ def test_closed_forms_are_shared_where_a_model_allows_it(monkeypatch: pytest.Mon
     assert len(fitted) == 3
 
 
-def test_candidates_of_a_config_are_those_of_the_model() -> None:
+def test_few_data_let_stonet_race_and_many_do_not() -> None:
     task = Task.of(small_dataset(), quick())
-    model = TrainedModel.untrained(task).model
-    assert candidates_of(model, Config()) == [dict(c) for c in model.candidates(Config())]
+    trainer = Trainer(TrainedModel.untrained(task), task)
+    assert len(candidates_of(trainer)) > 1
+    assert not trainer.model.candidates(task.config, 10**9)

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("model", ["stonet", "linear", "persistence"])
 def test_a_loaded_model_forecasts_as_the_saved_one(model: str, tmp_path: Path) -> None:
-    task = Task.of(small_dataset(), quick(f"model={model}", "network.base=ridge"))
+    task = Task.of(small_dataset(), quick(f"model={model}", "network.anchor=linear"))
     trained, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
     loaded, field = TrainedModel.load(tmp_path / "run"), small_field(frames=40, points=7, seed=5)
     expected, got = (forecast(r, field, times=["+90min", "+4h"]) for r in (trained, loaded))
@@ -49,7 +49,7 @@ def test_forecasts_of_a_loaded_model_stay_within_the_bounds(tmp_path: Path) -> N
     """Temperatures have a lower bound of 9.5 degrees here."""
     field = small_field()
     field = replace(field, values=np.maximum(field.values, np.float32(9.5)))
-    task = Task.of(Dataset((field,), "small"), quick("network.base=ridge"))
+    task = Task.of(Dataset((field,), "small"), quick("network.anchor=linear"))
     trained, _ = fit_run(task, tmp_path / "run", False, lambda progress: None)
     loaded = TrainedModel.load(tmp_path / "run")
     assert loaded.scaler == trained.scaler

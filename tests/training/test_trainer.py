@@ -21,7 +21,7 @@ from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.models.stonet import STONetwork
 from stonet.training import trainer as trainer_module
-from stonet.training.batches import hide_sensors
+from stonet.training.batches import hidden_sensors, hide_sensors
 from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
 from stonet.training.run_folder import RunFolder, unpack
@@ -147,20 +147,31 @@ def test_steps_change_all_parameters_that_require_a_gradient() -> None:
 
 
 def test_hidden_sensors_depend_on_seed_and_step() -> None:
-    batch = Task.of(small_dataset(), quick()).windows("train").inputs(np.arange(4))
+    task = Task.of(small_dataset(), quick())
+    batch = task.windows("train").inputs(np.arange(4))
     assert batch.observed is not None
-    hidden = {}
+    drawn = set()
     for key in ((0, 1), (0, 2), (1, 1)):
-        result = hide_sensors(batch, 0.5, key)
+        hidden = hidden_sensors(task.nodes, 0.5, 0.0, key)
         torch.rand(3)
-        assert torch.equal(result.frames, hide_sensors(batch, 0.5, key).frames)
-        missing = ~result.observed.any(0).squeeze(-1)
-        hidden[key] = tuple(missing.tolist())
-        assert 3 < int(missing.sum()) < 17
-        assert torch.equal(result.observed, batch.observed & ~missing[None, :, None])
+        assert np.array_equal(hidden, hidden_sensors(task.nodes, 0.5, 0.0, key))
+        drawn.add(tuple(hidden.tolist()))
+        assert 3 < int(hidden.sum()) < 17
+        result = hide_sensors(batch, hidden)
+        kept = torch.from_numpy(~hidden)[None, :, None]
+        assert torch.equal(result.observed, batch.observed & kept)
         assert torch.equal(result.frames, torch.where(result.observed, batch.frames, 0.0))
-    assert len(set(hidden.values())) == 3
-    assert hide_sensors(batch, 0.0, (0, 1)) is batch
+    assert len(drawn) == 3
+    assert hide_sensors(batch, np.zeros(len(task.nodes), bool)) is batch
+
+
+def test_a_hidden_region_holds_the_sensors_nearest_to_one_of_them() -> None:
+    nodes = Task.of(small_dataset(), quick()).nodes
+    hidden = np.flatnonzero(hidden_sensors(nodes, 0.3, 1.0, (0, 5)))
+    assert len(hidden) == round(0.3 * len(nodes))
+    distance = np.linalg.norm(nodes.embedded[:, None] - nodes.embedded[None], axis=-1)
+    nearest = [set(np.argsort(row)[: len(hidden)]) for row in distance]
+    assert set(hidden) in nearest
 
 
 def test_learning_rate_schedules() -> None:

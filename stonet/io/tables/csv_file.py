@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from stonet.errors import DataError, ResourceError, UsageError
+from stonet.io.safety import check_plain
 from stonet.io.tables.columns import (
     MISSING_MARKS,
     Table,
@@ -148,6 +149,7 @@ def decompressed(path: Path) -> Iterator[ByteStream]:
     import gzip
     import lzma
 
+    check_plain(path)
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"PK"):

@@ -14,7 +14,7 @@ from stonet.config import ReadConfig
 from stonet.data.geometry import Kind
 from stonet.errors import DataError
 from stonet.io.lazy_source import LazySource, NoValues
-from stonet.io.safety import readable
+from stonet.io.safety import check_plain, readable
 from stonet.io.tables.columns import (
     Columns,
     RenamedTable,
@@ -41,6 +41,7 @@ MIN_LOCATED = 0.5  # share of the stations that a table of stations must list, u
 
 def open_table(path: Path, config: ReadConfig) -> list[LazySource]:
     """The content of a CSV or Parquet file."""
+    check_plain(path)
     with readable(path, "a table"):
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1" or path.suffix.lower() in (".parquet", ".pq")

@@ -188,7 +188,7 @@ def batch_at(case: Case, leads: list[float]):
     past = np.array([10, 40])[:, None] + np.arange(time_spec.past)
     offsets = np.rint(np.array(leads) * time_spec.step).astype(np.int64)
     times = windows.times[past[:, -1], None] + offsets
-    return as_float64(make_batch(windows.at, windows.times, past, times, time_spec, False))
+    return as_float64(make_batch(windows.at, windows.times, past, times, time_spec))
 
 
 def test_between_leads_the_forecast_is_interpolated_by_a_cubic() -> None:
@@ -359,7 +359,6 @@ def test_only_the_last_steps_of_the_past_are_used() -> None:
             np.arange(past)[None],
             times[None, past:],
             time_spec,
-            False,
         )
         results.append(model(batch, graphs).forecast)
     assert torch.equal(*results)

@@ -42,7 +42,7 @@ def batch_of(
     times = START + time_spec.step * np.arange(len(frames))
     future = times[-1] + np.rint(time_spec.step * np.array(leads)).astype(np.int64)
     past = np.arange(len(frames))[None]
-    return make_batch(lambda i: (values[i], mask[i]), times, past, future[None], time_spec, False)
+    return make_batch(lambda i: (values[i], mask[i]), times, past, future[None], time_spec)
 
 
 def random_past(time_spec: TimeSpec = TIMES, nodes: int = len(POINTS)) -> np.ndarray:
