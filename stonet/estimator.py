@@ -5,24 +5,33 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from stonet.calibration.conformal import Calibration
+from stonet.calibration.document import FILE as CALIBRATION_FILE
+from stonet.calibration.document import to_bytes
+from stonet.calibration.stored import calibrate_run, load_calibration
 from stonet.config import Config, Settings, load_config, make_config
 from stonet.data import display
 from stonet.data.dates import Times
 from stonet.data.field import Dataset, Field
+from stonet.data.quantile_field import QuantileField
 from stonet.errors import ModelFileError, UsageError, unknown_name
+from stonet.evaluation.calibrated import calibrate_models
 from stonet.evaluation.metrics import Record, find
 from stonet.evaluation.scoring import evaluate as score_models
+from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
-from stonet.evaluation.task import scored_task
-from stonet.inference.forecast import forecast
+from stonet.evaluation.task import ALL, scored_task
+from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
 from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
+from stonet.models.forecaster import Forecaster
 from stonet.system import distributed
 from stonet.training.budget import Budget
 from stonet.training.documents import parse_document
@@ -59,6 +68,7 @@ class STONet(display.Described):
     """
 
     _trained: TrainedModel | None = None
+    _calibration: Calibration | None = None
     _metrics: Mapping[str, Any] = {}
     state: State | None = None  # of the training, after fit
 
@@ -174,19 +184,51 @@ class STONet(display.Described):
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
+            started = time.monotonic()
             self._trained, self.state = fit_run(task, folder, resume, on_event)
+            trained_for = time.monotonic() - started
+        self._calibration = calibrate_run(self._trained, task, folder, trained_for)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
         return self
 
+    @overload
     def predict(
-        self, data: Any, at: Any = None, times: Times | None = None, snap: bool = True
-    ) -> Field:
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        snap: bool = True,
+        quantiles: None = None,
+        feedback: bool = True,
+    ) -> Field: ...
+
+    @overload
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        snap: bool = True,
+        *,
+        quantiles: Sequence[float],
+        feedback: bool = True,
+    ) -> QuantileField: ...
+
+    def predict(
+        self,
+        data: Any,
+        at: Any = None,
+        times: Times | None = None,
+        snap: bool = True,
+        quantiles: Sequence[float] | None = None,
+        feedback: bool = True,
+    ) -> Field | QuantileField:
         """Forecast the time after the last observation; see `stonet.inference.forecast`.
 
         Args:
-            data: observations, as for `fit`.
+            data: observations, as for `fit`. The more of them, the better recent errors are known.
             at: Points, a table with columns lat and lon (or x and y), a CSV file of sites, pairs
                 (lat, lon) or (x, y), names and pairs in a dictionary, names of stations, or a list
                 of these (None: at the points of the data).
@@ -194,11 +236,25 @@ class STONet(display.Described):
                 Timestamp, datetime64), or a list of them (None: the trained leads).
             snap: use the history of a station for a place beside it (`stonet.inference.places`);
                 the notes of the forecast say so.
+            quantiles: of the forecast distribution, such as [0.05, 0.5, 0.95] (None: the
+                forecast alone).
+            feedback: correct the forecast by the model's own recent errors.
+
+        Example:
+            >>> lower, upper = model.predict(data, quantiles=[0.05, 0.95]).interval(90)
         """
         field = as_dataset(data, reading_for(self.trained).read).episodes[-1]
         places, notes = find_places(at, field.points, self.trained.nodes, snap)
-        made = forecast(self.trained, field, places, times)
-        return replace(made, notes=(*made.notes, *notes)) if notes else made
+        trained, calibration = self.trained, self._calibration
+        if quantiles is None:
+            made = calibrated_forecast(
+                trained, calibration, field, places, times, feedback=feedback
+            )
+            return replace(made, notes=(*made.notes, *notes)) if notes else made
+        found = quantile_forecast(
+            trained, calibration, field, quantiles, places, times, feedback=feedback
+        )
+        return replace(found, field=replace(found.field, notes=(*found.field.notes, *notes)))
 
     def score(self, data: Any, part: str = "test") -> float:
         """The skill over persistence at seen points, 1 - MAE / MAE of persistence.
@@ -213,9 +269,10 @@ class STONet(display.Described):
         dataset = as_dataset(data, reading_for(trained, data).read)
         reference = persistence(trained.config, trained.time_spec, len(channels), trained.nodes)
         name = trained.config.model
-        pair = {"persistence": reference, name: trained.model}
+        pair: dict[str, Forecaster] = {"persistence": reference, name: trained.model}
         seen = dataset.take(dataset.seen) if dataset.unseen else dataset
-        records = score_models(trained, scored_task(trained, seen, part), part, pair)
+        task = scored_task(trained, seen, part)
+        records = _scored(trained, self._calibration, task, part, pair)
         channel = channels[0] if len(channels) == 1 else "all"
         chosen = {"points": "seen", "channel": channel, "lead": "all", "metric": "mae"}
         mae, reference_mae = (find(records, model=m, **chosen) for m in (name, "persistence"))
@@ -231,7 +288,7 @@ class STONet(display.Described):
         Returns:
             Columns dataset, model, points, channel, lead, metric, value, seed.
         """
-        return records_table(_records(self.trained, data, part))
+        return records_table(_records(self.trained, self._calibration, data, part))
 
     def save(self, folder: str | Path) -> None:
         """Save the trained model with its parameters as a run folder.
@@ -240,6 +297,8 @@ class STONet(display.Described):
             UsageError: the folder holds a run.
         """
         files = self.trained.files(self._metrics) | {PARAMETERS_FILE: self._parameters()}
+        if self._calibration is not None:
+            files[CALIBRATION_FILE] = to_bytes(self._calibration, self.trained.channels)
         place = RunFolder(folder)
         with place.lock():
             check_empty(place)
@@ -268,6 +327,7 @@ class STONet(display.Described):
                 f"{folder}: {PARAMETERS_FILE} or metrics.json is not valid ({error}). Fit again."
             ) from error
         estimator._trained, estimator._metrics = trained, metrics
+        estimator._calibration = load_calibration(trained, folder)
         return estimator
 
     def _parameters(self) -> bytes:
@@ -297,11 +357,33 @@ def evaluate(
         >>> stonet.evaluate(model, observations).loc["stonet", "skill"]
     """
     if isinstance(model, (str, Path)):
-        model = TrainedModel.load(model)
-    trained = model.trained if isinstance(model, STONet) else model
-    return score_table(_records(trained, data, part))
+        model = STONet.load(model)
+    if isinstance(model, STONet):
+        return score_table(_records(model.trained, model._calibration, data, part))
+    return score_table(_records(model, None, data, part))
 
 
-def _records(trained: TrainedModel, data: Any, part: str) -> Sequence[Record]:
+def _records(
+    trained: TrainedModel, calibration: Calibration | None, data: Any, part: str
+) -> Sequence[Record]:
     dataset: Dataset = as_dataset(data, reading_for(trained, data).read)
-    return score_models(trained, scored_task(trained, dataset, part), part)
+    task = scored_task(trained, dataset, part)
+    models = reference_forecasts(trained, task, fitted=part != ALL)
+    return _scored(trained, calibration, task, part, models)
+
+
+def _scored(
+    trained: TrainedModel,
+    calibration: Calibration | None,
+    task: Task,
+    part: str,
+    models: Mapping[str, Forecaster],
+) -> list[Record]:
+    """Scores of the models; all of them learn from their recent errors, or none does.
+
+    Of all data, none does: reference forecasts have no validation part to fit a correction to.
+    """
+    found = None
+    if calibration is not None:
+        found = calibrate_models(models, trained, task, calibration)
+    return score_models(trained, task, part, models, calibrations=found, feedback=part != ALL)

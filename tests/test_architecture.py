@@ -25,8 +25,9 @@ LAYERS = {
     "linear": ["graph", "data", "system"],
     "models": ["operators", "linear", "graph", "data", "system"],
     "training": ["models", "graph", "data", "system"],
-    "inference": ["training", "models", "io", "graph", "data", "system"],
-    "evaluation": ["training", "models", "linear", "graph", "data", "system"],
+    "calibration": ["training", "models", "graph", "data", "system"],
+    "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
+    "evaluation": ["calibration", "training", "models", "linear", "graph", "data", "system"],
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
 }

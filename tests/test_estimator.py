@@ -19,7 +19,8 @@ from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.estimator import STONet
-from stonet.evaluation.scoring import evaluate
+from stonet.evaluation.calibrated import calibrate_models
+from stonet.evaluation.scoring import evaluate, reference_forecasts
 from stonet.evaluation.task import scored_task
 from stonet.io.write import write
 from stonet.training import progress_bar
@@ -219,7 +220,10 @@ def test_the_score_is_the_skill_over_persistence_in_the_records(
 
 def test_records_are_those_of_the_library_as_a_table(fitted: tuple[STONet, Path]) -> None:
     model, data = fitted[0], small_dataset(unseen=4)
-    expected = evaluate(model.trained, scored_task(model.trained, data))
+    task = scored_task(model.trained, data)
+    models = reference_forecasts(model.trained, task)
+    calibrations = calibrate_models(models, model.trained, task, model._calibration)
+    expected = evaluate(model.trained, task, models=models, calibrations=calibrations)
     found = model.records(data)
     assert list(found) == list(expected[0])
     assert found.drop(columns="value").to_dict("records") == [
@@ -238,8 +242,10 @@ def test_the_score_table_is_the_same_for_estimator_model_and_folder(
     assert table.index.names == ["model", "points", "channel"]
     assert table.loc[("stonet", "seen", "t2m"), "skill"] == model.score(data)
     assert (table.loc["persistence", "skill"] == 0).all()
-    for other in (model.trained, fitted[1], str(fitted[1])):
+    for other in (fitted[1], str(fitted[1])):
         pd.testing.assert_frame_equal(stonet.evaluate(other, data), table)
+    uncorrected = stonet.evaluate(model.trained, data)  # a model alone has no calibration
+    assert uncorrected.index.equals(table.index)
 
 
 def two_channels(field: Field) -> Field:

@@ -52,6 +52,10 @@ def compare(
     ] = False,
     past: Past = None,
     horizon: Horizon = None,
+    feedback: Annotated[
+        bool,
+        typer.Option("--feedback", help="Correct all forecasts by recent errors; score intervals."),
+    ] = False,
     preset: Preset = "default",
     settings: Settings = None,
     out: Annotated[
@@ -85,6 +89,7 @@ def compare(
             length,
             range(config.train.seed, config.train.seed + seeds),
             bar,
+            feedback,
         )
     facts = {"data": data, "config": config.model_dump(), "seconds": time.monotonic() - started}
     _report(result, dataset.episodes[0], facts, out, inductive, as_json)

@@ -217,6 +217,7 @@ def score_table(
     lines = [dict(zip(scores.columns, row, strict=True)) for row in rows]
     columns = {"model": "model", "points": "points", "channel": "channel"}
     columns |= {key: COMPARISON_COLUMNS[key] for key in ("mae", "rmse", "mape", "bias", "skill")}
+    columns |= {"crps": "CRPS", "coverage_90": "in 90 % interval"}
     caption = UNITS + _average_note(units)
     for line in lines:
         unit = (units or {}).get(line["channel"], "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stonet.cli.options import (
+    Feedback,
     Json,
     OptionalData,
     ReadSettings,
@@ -28,10 +29,12 @@ def evaluate(
     part: Annotated[
         str, typer.Option(help="Part to score: test, validation, train, or all of the data.")
     ] = "test",
+    feedback: Feedback = True,
     read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
     """Score a trained model beside reference forecasts, at seen and unseen points."""
+    from stonet.calibration.stored import load_calibration
     from stonet.cli.console import (
         counting_bar,
         print_json,
@@ -43,6 +46,7 @@ def evaluate(
     from stonet.data.windows import PARTS
     from stonet.errors import unknown_name
     from stonet.evaluation import scoring
+    from stonet.evaluation.calibrated import calibrate_models
     from stonet.evaluation.task import ALL, scored_task
     from stonet.inference.inputs import check_inputs
     from stonet.training.trained_model import TrainedModel
@@ -54,8 +58,13 @@ def evaluate(
     task = scored_task(trained, open_for(trained, data, read, as_json), part)
     for note in dict.fromkeys(n for f in task.parts[part] for n in check_inputs(trained, f)):
         say(f"note: {note}", as_json)
+    calibration, models, calibrations = load_calibration(trained, run), None, None
+    if calibration is not None:  # reference forecasts learn from their recent errors too
+        models = scoring.reference_forecasts(trained, task, fitted=part != ALL)
+        calibrations = calibrate_models(models, trained, task, calibration)
+        feedback = feedback and part != ALL  # references have no part to fit a correction to
     with counting_bar("scoring", as_json) as watch:
-        records = scoring.evaluate(trained, task, part, on_progress=watch)
+        records = scoring.evaluate(trained, task, part, models, watch, calibrations, feedback)
     deviation = scoring.deviation_percent(records, trained.config.model)
     if as_json:
         result = {"records": records, "deviation_percent": deviation}

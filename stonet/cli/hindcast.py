@@ -11,7 +11,9 @@ import typer
 from stonet.cli.options import (
     At,
     Bounds,
+    Feedback,
     GridStep,
+    Intervals,
     Json,
     OptionalData,
     ReadSettings,
@@ -21,6 +23,7 @@ from stonet.cli.options import (
     declared,
     load_run,
     open_for,
+    parse_intervals,
     provenance,
     query_points,
     read_options,
@@ -44,10 +47,13 @@ def hindcast(
         Path("hindcast.zarr")
     ),
     resume: Resume = False,
+    intervals: Intervals = None,
+    feedback: Feedback = True,
     read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
     """Forecast from every time of the data (its last episode) into a Zarr store."""
+    from stonet.calibration.stored import load_calibration
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.data.durations import parse_duration
     from stonet.inference.hindcast import hindcast as write_hindcasts
@@ -61,7 +67,9 @@ def hindcast(
     if not resume and distributed.rank() == 0:
         check_unfinished(out)
     interval = None if step is None else parse_duration(step)
+    quantiles = parse_intervals(intervals)
     trained = load_run(run).with_bounds(declared(bounds))
+    calibration = load_calibration(trained, run) if feedback or quantiles else None
     dataset = open_for(trained, data, read, quiet)
     trained.check_compatible(dataset.episodes[-1])
     queries = query_points(at, grid, trained, dataset.points, snap, quiet)
@@ -70,7 +78,16 @@ def hindcast(
     seen = dataset.seen if dataset.unseen else None  # points held out stay held out
     with resumable(), counting_bar("hindcast", quiet, delay=2.0) as bar, reporting_to(bar):
         issues, leads, points = write_hindcasts(
-            trained, dataset.episodes[-1], out, interval, queries, seen, resume
+            trained,
+            dataset.episodes[-1],
+            out,
+            interval,
+            queries,
+            seen,
+            resume,
+            calibration=calibration,
+            quantiles=quantiles,
+            feedback=feedback,
         )
     facts = {"out": str(out), "issues": issues, "times": leads, "points": points}
     if as_json and distributed.rank() == 0:

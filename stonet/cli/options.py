@@ -38,7 +38,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.key=value, such as train.lr=1e-3; may be repeated."),
 ]
-Preset = Annotated[str, typer.Option(help="Preset: default, paper or tiny.")]
+Preset = Annotated[str, typer.Option(help="Preset: default, paper, operator or tiny.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue after an interruption.")]
 At = Annotated[
     list[str] | None,
@@ -61,6 +61,14 @@ Snap = Annotated[
 ]
 Past = Annotated[str | None, typer.Option(help="Length of the inputs: steps, or such as 24h.")]
 Horizon = Annotated[str | None, typer.Option(help="Length of the forecast: steps, or such as 12h.")]
+Intervals = Annotated[
+    str | None,
+    typer.Option(help="Central intervals in percent: 50,90 writes quantiles .05 .25 .5 .75 .95."),
+]
+Feedback = Annotated[
+    bool,
+    typer.Option("--feedback/--no-feedback", help="Correct forecasts by the recent errors."),
+]
 
 ReadSettings = Sequence[str]  # "read.key=value", from the options below
 READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> type, names, help
@@ -126,6 +134,30 @@ def resumable() -> Iterator[None]:
 def split_names(text: str | None) -> list[str]:
     """Names separated by commas."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def parse_intervals(text: str | None) -> list[float]:
+    """The quantiles at the ends of intervals such as "50,90", and 0.5; none without a text.
+
+    Raises:
+        UsageError: if a number is not a percentage that intervals can have.
+    """
+    from stonet.calibration.conformal import interval_levels
+    from stonet.data.quantile_field import interval_quantiles
+    from stonet.errors import UsageError
+
+    if text is None:
+        return []
+    try:
+        percentages = [float(part.rstrip("%")) for part in split_names(text)]
+    except ValueError:
+        raise UsageError(f"--intervals {text}: expected percentages such as 50,90.") from None
+    ends = {end for percent in percentages for end in interval_quantiles(percent)}
+    if not percentages or not all(0 < percent < 100 for percent in percentages):
+        raise UsageError(f"--intervals {text}: expected percentages such as 50,90.")
+    quantiles = sorted({*ends, 0.5})
+    interval_levels(quantiles)
+    return quantiles
 
 
 def model_names(text: str) -> list[str]:

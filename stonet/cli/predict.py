@@ -13,7 +13,9 @@ import typer
 from stonet.cli.options import (
     At,
     Bounds,
+    Feedback,
     GridStep,
+    Intervals,
     Json,
     OptionalData,
     ReadSettings,
@@ -22,6 +24,7 @@ from stonet.cli.options import (
     declared,
     load_run,
     open_for,
+    parse_intervals,
     provenance,
     query_points,
     read_options,
@@ -46,16 +49,23 @@ def predict(
     memory: Annotated[
         str | None, typer.Option(help="Memory limit of the program, such as 2G.")
     ] = None,
+    intervals: Intervals = None,
+    feedback: Feedback = True,
     read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
     """Forecast what follows the last time of the data, at its points or anywhere else."""
+    import numpy as np
+
+    from stonet.calibration.stored import load_calibration
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.errors import UsageError
-    from stonet.inference.forecast import forecast, forecast_to_file, latest_frames, support
+    from stonet.inference import calibrated
+    from stonet.inference.forecast import latest_frames, support
     from stonet.inference.inputs import InputWarning, check_inputs
     from stonet.inference.support import silent_notes, support_notes
     from stonet.io.write import check_writable, write
+    from stonet.io.write_quantiles import write_quantiles
     from stonet.system import distributed
     from stonet.system.progress import reporting_to
 
@@ -64,11 +74,12 @@ def predict(
     suffix = out.suffix.lower()
     if distributed.size() > 1 and suffix != ".zarr":
         raise UsageError(f"Several processes can only write a Zarr store: -o x.zarr, not '{out}'.")
-    limit = _memory_limit(memory)
+    limit, quantiles = _memory_limit(memory), parse_intervals(intervals)
     trained = load_run(run).with_bounds(declared(bounds))
+    calibration = load_calibration(trained, run) if feedback or quantiles else None
     dataset = open_for(trained, data, read, quiet)
     last = dataset.episodes[-1]
-    recent = last.between(max(0, len(last.times) - trained.time_spec.past), len(last.times))
+    recent = calibrated.recent_frames(trained, last, calibration)
     field = recent.take(dataset.seen)  # points held out stay held out
     trained.check_compatible(field)
     queries = query_points(at, grid, trained, field.points, snap, quiet)
@@ -76,10 +87,20 @@ def predict(
         say(f"note: {note}", quiet)
     warnings.simplefilter("ignore", InputWarning)  # the same notes
     with counting_bar("predicting", quiet, delay=2.0) as bar, reporting_to(bar):
-        if suffix in (".zarr", ".nc"):  # written in chunks
-            frames, points = forecast_to_file(trained, field, out, queries, times, limit)
+        request = (queries, times, limit)
+        if quantiles:
+            found = calibrated.quantile_forecast(
+                trained, calibration, field, quantiles, *request, feedback=feedback
+            )
+            write_quantiles(found, out)
+            frames, points = found.values.shape[1:3]
+            missing = int(np.isnan(found.values[:, 0, :, 0]).any(0).sum())
+            _report_missing(missing, points, quiet)
+        elif suffix in (".zarr", ".nc"):  # written in chunks
+            arguments = trained, calibration, field, out, *request
+            frames, points = calibrated.calibrated_to_file(*arguments)
         else:
-            result = forecast(trained, field, queries, times, limit)
+            result = calibrated.calibrated_forecast(trained, calibration, field, *request)
             write(result, out)
             frames, points = len(result.times), len(result.points)
     window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
@@ -92,6 +113,18 @@ def predict(
     for caution in cautions:
         say(f"warning: {caution}", quiet)
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
+
+
+def _report_missing(missing: int, points: int, quiet: bool) -> None:
+    """Say where no interval could be given."""
+    from stonet.cli.console import say
+
+    if missing:
+        say(
+            f"note: no interval at {missing} of {points} points, where too few stations tell how "
+            "large errors are; their quantiles are empty.",
+            quiet,
+        )
 
 
 def _memory_limit(memory: str | None) -> int | None:

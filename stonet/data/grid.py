@@ -89,8 +89,8 @@ class Grid:
     def scatter_fields(
         self, values: np.ndarray, start: int = 0, stop: int | None = None
     ) -> np.ndarray:
-        """As `scatter`, of values (time, point, channel): (time, row, column, channel)."""
-        return np.moveaxis(self.scatter(np.moveaxis(values, 1, 2), start, stop), 1, 3)
+        """As `scatter`, of values (..., point, channel): (..., row, column, channel)."""
+        return np.moveaxis(self.scatter(np.moveaxis(values, -1, -2), start, stop), -3, -1)
 
     def with_dims(self, dataset: xr.Dataset) -> xr.Dataset:
         """A data set over stations with the dims of the grid in place of `station`."""

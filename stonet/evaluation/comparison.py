@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stonet.calibration.fit import calibrate
 from stonet.config import Config, make_config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
@@ -44,6 +45,7 @@ def compare(
     budget: Budget,
     seeds: Sequence[int] = (0,),
     on_progress: ProgressCallback = ignore_progress,
+    feedback: bool = False,
 ) -> Comparison:
     """Train every model with every seed, and score all of them on the test part.
 
@@ -54,6 +56,8 @@ def compare(
         budget: of each training.
         seeds: each model is trained once with each.
         on_progress: called with trainings done, their total, and a label.
+        feedback: whether the forecasts of every model are corrected by its own recent errors; then
+            intervals are scored too.
 
     Raises:
         UsageError: if no model could be trained.
@@ -72,7 +76,7 @@ def compare(
         if model in skipped:
             continue
         try:
-            cost, scores = train_one(dataset, _with_model(config, model, seed), budget)
+            cost, scores = train_one(dataset, _with_model(config, model, seed), budget, feedback)
         except UsageError as error:  # such as daily persistence of data without hours
             skipped[model] = str(error)
             continue
@@ -85,7 +89,7 @@ def compare(
 
 
 def train_one(
-    dataset: Dataset, config: Config, budget: Budget
+    dataset: Dataset, config: Config, budget: Budget, feedback: bool = False
 ) -> tuple[TrainingCost, list[Record]]:
     """Train one model with one seed, and score it on the test part.
 
@@ -93,10 +97,13 @@ def train_one(
         dataset: training, validation and test data.
         config: of the model, with its seed.
         budget: of the training.
+        feedback: whether its forecasts are corrected by its own recent errors.
     """
     result = train(dataset, config, budget)
     models = {config.model: result.trained.model}
-    return result.cost, evaluate(result.trained, result.task, models=models)
+    calibration = calibrate(result.trained, result.task) if feedback else None
+    found = None if calibration is None else {config.model: calibration}
+    return result.cost, evaluate(result.trained, result.task, models=models, calibrations=found)
 
 
 def summary(comparison: Comparison, points: str = "seen") -> list[dict[str, Any]]:

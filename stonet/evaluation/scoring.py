@@ -11,10 +11,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from stonet.calibration.conformal import Calibration
 from stonet.data.field import Dataset
 from stonet.data.windows import Windows, in_batches
 from stonet.errors import DataError
+from stonet.evaluation.calibrated import PartCorrector
 from stonet.evaluation.metrics import Record, Statistics, deviation, find
+from stonet.evaluation.probabilistic import IntervalStatistics
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster, Graphs
 from stonet.models.registry import REFERENCE_FORECASTS, build_model
@@ -35,6 +38,8 @@ def evaluate(
     part: str = "test",
     models: Mapping[str, Forecaster] | None = None,
     on_progress: ProgressCallback = ignore_progress,
+    calibrations: Mapping[str, Calibration] | None = None,
+    feedback: bool = True,
 ) -> list[Record]:
     """Tidy records of every model at seen points and, where the data set has them, unseen ones.
 
@@ -47,6 +52,9 @@ def evaluate(
         part: "test", "validation", "train" or "all".
         models: by name (None: the trained model and its reference forecasts).
         on_progress: called with the number of scored groups and their total.
+        calibrations: by name of the model, as from `calibrate_models`; these models are scored
+            with feedback, and their intervals are scored too (None: neither).
+        feedback: whether forecasts with a calibration are corrected by recent errors.
 
     Example:
         >>> records = evaluate(trained, task)
@@ -70,15 +78,15 @@ def evaluate(
     records: list[Record] = []
     for number, (name, model, (label, nodes, queries)) in enumerate(jobs):
         on_progress(number, len(jobs), name)
-        statistics = score(model, trained, task, part, nodes, queries)
-        records += statistics.records(
-            task.dataset.name,
-            name,
-            label,
-            trained.channels,
-            trained.config.train.seed,
-            common_scale(trained),
-        )
+        calibration = (calibrations or {}).get(name)
+        corrector = None
+        if calibration is not None:
+            arguments = calibration, model, trained, task, part, nodes, queries, feedback
+            corrector = PartCorrector(*arguments)
+        statistics, intervals = score(model, trained, task, part, nodes, queries, corrector)
+        about = task.dataset.name, name, label, trained.channels, trained.config.train.seed
+        records += statistics.records(*about, common_scale(trained))
+        records += [] if corrector is None else intervals.records(*about)
     on_progress(len(jobs), len(jobs), "")
     return records
 
@@ -122,7 +130,8 @@ def score(
     part: str,
     nodes: Int64[np.ndarray, " node"],
     queries: Int64[np.ndarray, " query"],
-) -> Statistics:
+    corrector: PartCorrector | None = None,
+) -> tuple[Statistics, IntervalStatistics]:
     """Error statistics at `queries`, given the history at `nodes`, in the data's units.
 
     Args:
@@ -132,15 +141,25 @@ def score(
         part: "test", "validation", "train" or "all".
         nodes: positions of the points whose history is given.
         queries: positions of the points that are scored.
+        corrector: of the model for these points (None: forecasts are scored as they are).
+
+    Returns:
+        statistics of errors, and of intervals (empty without a corrector).
     """
     statistics = empty_statistics(trained)
+    intervals = IntervalStatistics(trained.time_spec.horizon, len(trained.channels))
     points = task.dataset.points
     graphs = model.graphs(points.take(nodes), points.take(queries))
     inputs = task.windows(part, task.scoring_stride, nodes)
     truth = task.windows(part, task.scoring_stride, queries, raw=True)
     for batch in scored_batches(model, trained, graphs, inputs, truth):
-        statistics.add(batch.forecast, batch.truth, batch.observed)
-    return statistics
+        forecast = batch.forecast
+        if corrector is not None:
+            corrected, quantiles = corrector.apply(inputs, batch.chosen, forecast.cpu().numpy())
+            intervals.add(quantiles, batch.truth.numpy(), batch.observed.numpy())
+            forecast = torch.from_numpy(corrected)
+        statistics.add(forecast, batch.truth, batch.observed)
+    return statistics, intervals
 
 
 @dataclass(frozen=True)

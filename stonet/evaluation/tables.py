@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stonet.evaluation.metrics import METRICS, Record
+from stonet.evaluation.probabilistic import INTERVAL_METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +26,15 @@ def records_table(records: Sequence[Record]) -> pd.DataFrame:
 def score_table(records: Sequence[Record]) -> pd.DataFrame:
     """Scores over all leads: a row for each model, group of points and channel.
 
-    Columns: the metrics, and the skill over persistence, 1 - MAE / MAE of persistence.
+    Columns: the metrics; the skill over persistence, 1 - MAE / MAE of persistence; and the scores
+    of intervals where the models have any.
     """
     tidy = records_table([record for record in records if record["lead"] == "all"])
     keys = ["model", "points", "channel"]
-    table = tidy.pivot_table("value", keys, "metric", sort=False, dropna=False)[list(METRICS)]
+    table = tidy.pivot_table("value", keys, "metric", sort=False, dropna=False)
+    intervals = [metric for metric in INTERVAL_METRICS if metric in table]
+    table = table[[*METRICS, *intervals]]
     reference = table["mae"].xs("persistence").reindex(table.droplevel("model").index)
     table["skill"] = (1 - table["mae"] / reference.to_numpy()).where(reference.to_numpy() != 0)
     table.columns.name = None
-    return table
+    return table[[*METRICS, "skill", *intervals]]

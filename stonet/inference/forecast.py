@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ KEPT_ATTRIBUTES = (  # of the data, which hold for forecasts from them, too
     *("license", "licence", "institution", "references", "acknowledgement", "acknowledgment"),
     *("citation", "project", "creator_name", "creator_url", "publisher_name", "publisher_url"),
 )
+# (values of one forecast, query points, times) -> the values with a correction
+Correction = Callable[[np.ndarray, Points, np.ndarray], np.ndarray]
 BYTES_PER_VALUE = 16  # of a result in memory: as decoded, as checked, as returned
 
 
@@ -94,6 +97,7 @@ def forecast_to_file(
     times: Times | None = None,
     memory: int | str | None = None,
     session: Session | None = None,
+    correct: Correction | None = None,
 ) -> tuple[int, int]:
     """As `forecast`, into a file chunk by chunk; the result is never held in memory.
 
@@ -107,6 +111,7 @@ def forecast_to_file(
         times: leads, dates or nanoseconds (None: the trained leads).
         memory: that the whole process may take.
         session: of this model and these points; its `max_queries` are a chunk of the file.
+        correct: applied to the values of each chunk (None: nothing).
 
     Returns:
         the number of times and of points.
@@ -116,7 +121,8 @@ def forecast_to_file(
     width = min(session.max_queries, -(-len(queries) // distributed.size()))
     grid = Grid.of(queries)
     if grid is not None:
-        _grid_to_file(trained, field, Path(path), session, (queries, requested, batch), memory)
+        request = queries, requested, batch
+        _grid_to_file(trained, field, Path(path), session, request, memory, correct)
         return len(requested), len(queries)
     empty = as_field(trained, latest_frames(trained, field), None, requested, queries)
     with open_writer(Path(path), (len(requested), width), *outline(empty)) as write:
@@ -125,7 +131,9 @@ def forecast_to_file(
         for number, start in enumerate(starts):
             part = select_queries(queries, start, min(start + width, len(queries)))
             chunks = list(session.forecast_chunks(encoded, batch, part, chunk_size))
-            write((0, start), np.concatenate(chunks, axis=2)[0])
+            values = np.concatenate(chunks, axis=2)
+            values = values if correct is None else correct(values, part, requested)
+            write((0, start), values[0])
             trim_memory()
             report_progress(number + 1, len(starts))
     return len(requested), len(queries)
@@ -138,6 +146,7 @@ def _grid_to_file(
     session: Session,
     request: tuple[Points, Int64[np.ndarray, " future"], Batch],
     memory: int | str | None,
+    correct: Correction | None,
 ) -> None:
     """As `forecast_to_file`, with the dims of the grid that the queries form; some rows a piece."""
     queries, requested, batch = request
@@ -159,8 +168,9 @@ def _grid_to_file(
             if first < last:
                 part = select_queries(queries, first, last)
                 decoded = list(session.forecast_chunks(encoded, batch, part, chunk_size))
-                values = np.concatenate(decoded, axis=2)[0]
-                write((0, start, 0), grid.scatter_fields(values, start, stop))
+                values = np.concatenate(decoded, axis=2)
+                values = values if correct is None else correct(values, part, requested)
+                write((0, start, 0), grid.scatter_fields(values[0], start, stop))
             trim_memory()
             report_progress(number + 1, len(starts))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
+from stonet.calibration.apply import Corrector, Request
+from stonet.calibration.conformal import Calibration
+from stonet.calibration.past_forecasts import PastForecasts
 from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline_of_many
 from stonet.data.field import Field
 from stonet.data.geometry import Points
+from stonet.data.quantile_field import with_quantiles
 from stonet.data.windows import Windows
 from stonet.errors import DataError, UsageError
+from stonet.inference.calibrated import required
 from stonet.inference.forecast import (
     MAX_AGE,
     as_field,
@@ -62,6 +67,9 @@ def hindcast(
     seen: Int64[np.ndarray, " seen"] | None = None,
     resume: bool = False,
     limits: Limits = Limits(),  # noqa: B008  frozen
+    calibration: Calibration | None = None,
+    quantiles: Sequence[float] = (),
+    feedback: bool = True,
 ) -> tuple[int, int, int]:
     """Write forecasts from all issue times into a Zarr store with the dimensions `DIMS`.
 
@@ -78,6 +86,10 @@ def hindcast(
         seen: positions of the points whose values the model sees (None: all).
         resume: continue an interrupted hindcast.
         limits: bounds of the memory.
+        calibration: of the model: forecasts are corrected by the errors known at their issue
+            time (None: they are not).
+        quantiles: also written, along a dimension before the station (none: the forecast alone).
+        feedback: whether forecasts with a calibration are corrected.
 
     Returns:
         the number of issue times, of leads and of points.
@@ -104,23 +116,50 @@ def hindcast(
     template = as_field(trained, first, None, history.target_times(issues[:1])[0], queries)
     template = Field.trusted(**vars(template) | {"sites": {}})  # these differ between forecasts
     outline, channels = outline_of_many(template, field.times[issues])
-    writer.begin(outline, channels, DIMS, _fingerprint(history, outline, block), resume)
+    outline = with_quantiles(outline, tuple(quantiles)) if quantiles else outline
+    dims = (*DIMS[:2], "quantile", DIMS[2]) if quantiles else DIMS
+    correct = _correction(history, calibration, queries, quantiles, feedback)
+    mark = f"{_fingerprint(history, outline, block)} {calibration is not None and feedback}"
+    writer.begin(outline, channels, dims, mark, resume)
     session = Session(trained, history.nodes, max_queries=limits.decoded_queries)
     starts = range(distributed.rank() * block, len(issues), distributed.size() * block)
     group = max(1, limits.encoded_sensors // len(history.nodes))
     try:
         for number, start in enumerate(starts):
-            if not writer.has((start, 0, 0)):
+            where = (start, *(0 for _ in dims[1:]))
+            if not writer.has(where):
                 chosen = issues[start : start + block]
                 groups = (chosen[i : i + group] for i in range(0, len(chosen), group))
                 forecasts = [_forecasts(session, history, part, queries) for part in groups]
-                writer.write((start, 0, 0), np.concatenate(forecasts))
+                writer.write(where, correct(np.concatenate(forecasts), chosen))
                 trim_memory()
             report_progress(number + 1, len(starts))
         writer.finish()
     finally:
         writer.release()
     return len(issues), leads, width
+
+
+def _correction(
+    history: _History,
+    calibration: Calibration | None,
+    queries: Points,
+    quantiles: Sequence[float],
+    feedback: bool,
+) -> Callable[[np.ndarray, Issues], np.ndarray]:
+    """What turns forecasts into the values that are stored: a correction, or quantiles."""
+    if calibration is None and not quantiles:
+        return lambda values, issues: values
+    past = PastForecasts(history.trained.model, history.trained, history.field, history.seen)
+    corrector = Corrector(required(calibration), past, feedback)
+
+    def correct(values: np.ndarray, issues: Issues) -> np.ndarray:
+        request = Request(issues, queries, history.target_times(issues))
+        corrected, found = corrector.apply(values.astype(np.float64), request, quantiles)
+        stored = corrected if found is None else np.moveaxis(found, 0, 2)
+        return stored.astype(np.float32)
+
+    return correct
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,15 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from stonet.calibration.apply import Corrector
+from stonet.calibration.conformal import Calibration, interval_levels
+from stonet.calibration.past_forecasts import PastForecasts, frames_needed
 from stonet.data.dates import Time, Times, parse_time
 from stonet.data.field import Field, time_label
 from stonet.data.geometry import Points
+from stonet.data.quantile_field import QuantileField
 from stonet.errors import DataError
+from stonet.inference.calibrated import required, with_calibration
 from stonet.inference.forecast import (
     as_field,
     check_geometry,
@@ -48,6 +54,8 @@ class Stream:
     Args:
         trained: a trained model.
         points: positions of the sensors, in the order of the values (None: the training points).
+        calibration: of the model: forecasts are corrected by the errors that the frames show, and
+            have quantiles (None: neither). More frames are kept then.
 
     Raises:
         DataError: if the points are of another geometry than the training points.
@@ -58,7 +66,12 @@ class Stream:
         >>> stream.forecast(times=["+90min"])
     """
 
-    def __init__(self, trained: TrainedModel, points: Points | None = None) -> None:
+    def __init__(
+        self,
+        trained: TrainedModel,
+        points: Points | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.trained, self.points = trained, trained.nodes if points is None else points
         if self.points.kind != trained.nodes.kind:
             raise DataError(
@@ -66,7 +79,10 @@ class Stream:
                 f"{trained.nodes.kind}. Give coordinates of the same kind."
             )
         self._session = Session(trained, self.points)
-        self._frames: deque[_EncodedFrame] = deque(maxlen=trained.time_spec.past)
+        self.calibration = calibration
+        kept = trained.time_spec.past if calibration is None else frames_needed(trained.time_spec)
+        self._frames: deque[_EncodedFrame] = deque(maxlen=kept)
+        self._past: PastForecasts | None = None  # whose errors are reused
 
     @property
     def field(self) -> Field:
@@ -121,14 +137,53 @@ class Stream:
             calendar,
         )
         self._frames.append(_EncodedFrame(field, self._encode(field)))
+        if len(self._frames) > trained.time_spec.past:  # this encoding is not needed any more
+            oldest = -1 - trained.time_spec.past
+            self._frames[oldest] = _EncodedFrame(self._frames[oldest].field, None)
 
-    def forecast(self, at: Points | None = None, times: Times | None = None) -> Field:
+    def forecast(
+        self, at: Points | None = None, times: Times | None = None, feedback: bool = True
+    ) -> Field:
         """Forecast what follows the last frame; see `stonet.inference.forecast.forecast`.
 
         Args:
             at: the query points (None: the sensors).
             times: leads, dates or nanoseconds (None: the trained leads).
+            feedback: whether it is corrected by recent errors, if there is a calibration.
         """
+        result = self._forecast(at, times)
+        if self.calibration is None or not feedback:
+            return result
+        return self._calibrated(result, self.calibration, (), True).field
+
+    def quantiles(
+        self,
+        quantiles: Sequence[float],
+        at: Points | None = None,
+        times: Times | None = None,
+        feedback: bool = True,
+    ) -> QuantileField:
+        """A forecast with quantiles, such as 0.05, 0.5, 0.95; other arguments as of `forecast`.
+
+        Raises:
+            UsageError: if there is no calibration, or quantiles are not valid.
+        """
+        interval_levels(quantiles)
+        calibration = required(self.calibration)
+        return self._calibrated(self._forecast(at, times), calibration, quantiles, feedback)
+
+    def _calibrated(
+        self, result: Field, calibration: Calibration, quantiles: Sequence[float], feedback: bool
+    ) -> QuantileField:
+        """The forecast corrected, with quantiles; errors of the last call are reused."""
+        past = PastForecasts(self.trained.model, self.trained, self.field)
+        if self._past is not None:
+            past.reuse(self._past)
+        self._past = past
+        return with_calibration(Corrector(calibration, past, feedback), result, quantiles)
+
+    def _forecast(self, at: Points | None, times: Times | None) -> Field:
+        """The forecast without correction."""
         trained, session, field = self.trained, self._session, self.field
         check_step(trained, field)
         warn_of_inputs(trained, latest_frames(trained, field, False))

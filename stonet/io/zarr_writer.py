@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,9 @@ class ZarrWriter:
         for number, name in enumerate(self._names):
             array: Any = group[name]
             array[region] = values[..., number]
-            sync(*self._chunk_files(name, region))  # before the mark, which survives with them
+            sync(
+                *self._chunk_files(name, region, array.chunks)
+            )  # before the mark, which survives with them
         self._marker(where).touch()
         sync(self._marker(where), self.part / MARKERS)
 
@@ -173,13 +176,14 @@ class ZarrWriter:
         _release(self._lock)
         self._lock = -1
 
-    def _chunk_files(self, name: str, region: tuple[slice, ...]) -> list[Path]:
+    def _chunk_files(
+        self, name: str, region: tuple[slice, ...], chunks: tuple[int, ...]
+    ) -> list[Path]:
         """The files of a variable's chunks in a region, and their folder."""
         folder = self.part / STORE / name
-        ends = zip((region[0], region[-1]), self.chunks, strict=True)
-        rows, columns = (range(part.start // n, -(-part.stop // n)) for part, n in ends)
-        middle = ["0"] * (len(region) - 2)
-        paths = (folder / ".".join([str(i), *middle, str(j)]) for i in rows for j in columns)
+        sizes = zip(region, chunks, strict=True)
+        ranges = (range(part.start // size, -(-part.stop // size)) for part, size in sizes)
+        paths = (folder / ".".join(map(str, chunk)) for chunk in product(*ranges))
         return [*(path for path in paths if path.exists()), folder]  # empty chunks have no file
 
     def _marker(self, where: tuple[int, ...]) -> Path:

@@ -20,6 +20,7 @@ from helpers.small import QUICK, small_field
 from stonet import __version__
 from stonet.cli import main
 from stonet.data.field import Field
+from stonet.evaluation.probabilistic import INTERVAL_METRICS
 from stonet.training import fit
 
 COMMANDS = (
@@ -118,7 +119,7 @@ def test_evaluate_gives_tidy_records(fitted: Path, stonet: Shell) -> None:
     assert columns["model"] == {"stonet", "persistence", "climatology", "linear"}
     assert columns["points"] == {"seen"}
     assert columns["lead"] == {"all", 1, 2, 3, 4} and columns["channel"] == {"t2m"}
-    assert columns["metric"] == {"mae", "rmse", "mape", "bias"}
+    assert columns["metric"] == {"mae", "rmse", "mape", "bias", *INTERVAL_METRICS}
     assert content["deviation_percent"] is None and content["config"]["model"] == "stonet"
 
 

@@ -1,0 +1,161 @@
+"""Fit a Calibration to a model's forecasts of the validation part.
+
+The validation part has also chosen the weights of the best step, so that errors there are slightly
+too small; no other part is left. Recent windows count more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+
+from stonet.calibration.bins import Bins
+from stonet.calibration.conformal import Calibration, Intervals, score_quantiles
+from stonet.calibration.feedback import Feedback, choose_feedback
+from stonet.calibration.online import replay
+from stonet.calibration.samples import Collector, Sample, Samples
+from stonet.calibration.scale import MONTHS, Places, Scale, month_factors
+from stonet.calibration.series import independent_windows
+from stonet.models.forecaster import Forecaster
+from stonet.training.task import Task
+from stonet.training.trained_model import TrainedModel
+
+SECONDS = 30.0  # that the forecasts of a calibration may take, about
+MONTH_WINDOWS = 96  # of the training part, which tell the months apart
+ROUNDS = 2  # of fitting scale and quantiles in turn
+MAX_ROWS = 2**21  # errors of a channel that are used
+
+SampleErrors = Float32[np.ndarray, "_ lead _ channel"]  # (issue, lead, point, channel)
+
+
+def calibrate(
+    trained: TrainedModel,
+    task: Task,
+    model: Forecaster | None = None,
+    seconds: float = SECONDS,
+) -> Calibration | None:
+    """Fit the feedback and the intervals of a model to the validation part.
+
+    Args:
+        trained: gives scaler and times.
+        task: the data it was trained on.
+        model: another model of the same task, such as a baseline (None: the trained one).
+        seconds: time that the forecasts may take, about.
+
+    Returns:
+        the calibration; None if no error is known in the validation part.
+
+    Example:
+        >>> calibrate(trained, task).corrected.score_at(0.9)
+    """
+    collector = Collector(trained.model if model is None else model, trained, task, seconds)
+    samples = collector.collect()
+    if samples is None or not np.isfinite(samples.validation.errors).any():
+        return None
+    history = samples.history
+    scored = np.flatnonzero(history.weight)
+    feedback = choose_feedback(history.errors, samples.earlier[scored], scored)
+    month = np.ones((MONTHS, len(trained.channels)))
+    if task.time_spec.calendar and task.time_spec.yearly:
+        month = month_factors(*collector.monthly_errors(min(MONTH_WINDOWS, collector.windows)))
+    fitter = _Fitter(samples, month, task)
+    uncorrected = fitter.fit(Feedback.none(len(trained.channels)))
+    corrected = fitter.fit(feedback) if feedback.active else uncorrected
+    return Calibration(feedback, fitter.bins, corrected, uncorrected)
+
+
+class _Fitter:
+    """Fits intervals to samples, with feedback or without."""
+
+    def __init__(
+        self, samples: Samples, month: Float64[np.ndarray, "12 channel"], task: Task
+    ) -> None:
+        self.samples, self.month, self.time_spec = samples, month, task.time_spec
+        self.bins = Bins()
+        if samples.without:
+            distances = np.concatenate([part.distance for part in samples.without])
+            targets = np.concatenate([part.target for part in samples.without])
+            self.bins = Bins.fit(distances, targets)
+        self.used = (samples.validation, *(samples.without if self.bins.points else ()))
+        self.places = [part.places(self.bins, task.time_spec) for part in self.used]
+        issued = samples.validation.times[:, 0] - task.time_spec.step
+        windows = independent_windows(task, issued)
+        self.count = np.array([windows, *self.bins.points], dtype=np.float64)
+
+    def fit(self, feedback: Feedback) -> Intervals:
+        """Scale and quantiles, in turn with the width factors, which depend on both."""
+        intervals = None
+        for _ in range(ROUNDS):
+            errors = self._relative_errors(feedback, intervals)
+            table = _Table.of(errors, self.used, self.places)
+            leads, places = errors[0].shape[1], table.places
+            scale = Scale.fit(
+                table.error, table.weight, self.count, leads, table.lead, places, self.month
+            )
+            expected = scale.at(places, table.lead)
+            scores = table.error / np.where(expected > 0, expected, np.nan)
+            quantiles = score_quantiles(scores, table.weight, places.bin, self.bins.points)
+            intervals = Intervals(scale, quantiles, tuple((self.count - 1).tolist()))
+        assert intervals is not None  # ROUNDS > 0
+        return intervals
+
+    def _relative_errors(
+        self, feedback: Feedback, intervals: Intervals | None
+    ) -> list[SampleErrors]:
+        """Absolute errors after feedback, over the width factor."""
+        history, bound, scale = self.samples.history, None, None
+        if intervals is not None:
+            bound = intervals.bound
+            places = history.places(self.bins, self.time_spec)
+            leads = np.arange(history.errors.shape[1])[:, None]
+            scale = positive(intervals.scale.at(places, leads))
+        scored = self.used[0].row
+        earlier = self.samples.earlier[scored]
+        known = replay(history.errors, earlier, feedback, scale, bound)
+        result = []
+        for number, part in enumerate(self.used):
+            row = np.searchsorted(scored, part.row)
+            correction = (known.region[:, :, None] if number else known.correction)[row]
+            result.append(np.abs(part.errors - correction) / known.factor[row][:, :, None])
+        return result
+
+
+def positive(
+    scale: Float64[np.ndarray, "... channel"],
+) -> Float32[np.ndarray, "... channel"]:
+    """A scale to divide by: NaN where no error is expected, so that such scores are left out."""
+    return np.where(scale > 0, scale, np.nan).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Errors of all samples, one in a row."""
+
+    error: Float64[np.ndarray, "row channel"]
+    weight: Float64[np.ndarray, " row"]
+    lead: Int64[np.ndarray, " row"]
+    places: Places
+
+    @staticmethod
+    def of(
+        errors: Sequence[SampleErrors], used: Sequence[Sample], places: Sequence[Places]
+    ) -> _Table:
+        """The rows; each forecast has the weight of its sample, whatever the number of points."""
+        leads, channels = errors[0].shape[1], errors[0].shape[3]
+        weights = [
+            np.broadcast_to(part.weight[:, None, None] / error.shape[2], error.shape[:3])
+            for part, error in zip(used, errors, strict=True)
+        ]
+        lead = [np.broadcast_to(np.arange(leads)[:, None], error.shape[:3]) for error in errors]
+        total = sum(weight.size for weight in weights)
+        chosen = slice(None, None, -(-total // MAX_ROWS))
+        columns = (weights, lead, *([getattr(p, name) for p in places] for name in PLACE_NAMES))
+        weight, lead_of, *rest = (np.concatenate([a.ravel() for a in c])[chosen] for c in columns)
+        error = np.concatenate([e.reshape(-1, channels) for e in errors])[chosen]
+        return _Table(error.astype(np.float64), weight, lead_of, Places(*rest))
+
+
+PLACE_NAMES = ("bin", "hour", "month")

@@ -1,0 +1,73 @@
+"""Feedback: the correction against its formula, and its choice on data with a known bias."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stonet.calibration.feedback import PRIOR, ErrorMean, Feedback, choose_feedback, region_mean
+from stonet.calibration.online import replay
+
+SHAPE = (3, 2, 25, 1)  # issue, lead, point, channel
+
+
+def random_errors(count: int, seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(count, *SHAPE[1:])).astype(np.float32)
+
+
+def test_the_mean_is_that_of_the_formula():
+    errors = [random_errors(3, seed) for seed in range(5)]  # the oldest first
+    running = ErrorMean(SHAPE, (0.8,))
+    for error in errors:
+        running.add(error)
+    weights = 0.8 ** np.arange(5)[::-1]
+    total = sum(weight * error for weight, error in zip(weights, errors, strict=True))
+    np.testing.assert_allclose(running.shrunk, total / (weights.sum() + PRIOR), rtol=1e-5)
+
+
+def test_unknown_errors_do_not_count():
+    first, second = random_errors(3), random_errors(3, 1)
+    with_gap = second.copy()
+    with_gap[:, :, 0] = np.nan
+    running = ErrorMean(SHAPE, (0.9,))
+    running.add(first)
+    running.add(with_gap)
+    alone = ErrorMean(SHAPE, (0.9,))
+    alone.add(first)
+    mean, expected = running.shrunk, alone.shrunk
+    weight = 0.9 / (0.9 + PRIOR) * (1 + PRIOR)  # the older error has lost weight
+    np.testing.assert_allclose(mean[:, :, 0], expected[:, :, 0] * weight, rtol=1e-5)
+
+
+def test_points_without_errors_get_the_regional_correction():
+    mean = random_errors(3)
+    mean[:, :, 2] = np.nan
+    feedback = Feedback((0.9,), (0.5,), (0.7,))
+    region = np.nanmean(mean, axis=2)
+    np.testing.assert_allclose(region_mean(mean)[:, :, 0], region, rtol=1e-5)
+    correction = feedback.correction(mean)
+    np.testing.assert_allclose(correction[:, :, 2], 0.7 * region, rtol=1e-5)
+    own = 0.7 * region + 0.5 * (mean[:, :, 0] - region)
+    np.testing.assert_allclose(correction[:, :, 0], own, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("bias", "corrected"), [(2.0, True), (0.0, False)])
+def test_a_correction_is_chosen_where_errors_persist(bias: float, corrected: bool):
+    errors = random_errors(60) + np.float32(bias)
+    earlier = np.arange(60)[:, None] - np.arange(1, 11)
+    earlier = np.where(earlier >= 0, earlier, -1)
+    scored = np.arange(20, 60)
+    feedback = choose_feedback(errors, earlier[scored], scored)
+    assert feedback.active is corrected
+    if corrected:
+        known = replay(errors, earlier[scored], feedback)
+        before = np.abs(errors[scored]).mean()
+        assert np.abs(errors[scored] - known.correction).mean() < 0.6 * before
+
+
+def test_forecasts_without_earlier_ones_are_not_corrected():
+    feedback = Feedback((0.9,), (0.5,), (0.7,))
+    known = replay(random_errors(4), np.full((3, 5), -1), feedback)
+    assert not known.correction.any() and not known.region.any()
+    assert (known.factor == 1).all()
