@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -191,7 +191,7 @@ class Forecaster(nn.Module, ABC):
         """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
 
-    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, Any]]:
+    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, str | float]]:
         """Settings among which a race chooses; see `stonet.training.race`.
 
         Args:

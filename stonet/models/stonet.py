@@ -14,7 +14,6 @@ a node, so points may come and go. `stonet.models.paper` has the network as the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -148,7 +147,7 @@ class STONetwork(Forecaster):
             hidden=network.hidden,
         )
 
-    def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, Any], ...]:
+    def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, str | float], ...]:
         """How much to regularise and which anchor to take is decided by a race if data are few."""
         if samples > FEW_SAMPLES:
             return ()
