@@ -19,7 +19,7 @@ from typing import Any
 import typer
 
 from stonet.cli import app
-from stonet.cli.settings_table import settings_table
+from stonet.config import settings_table
 
 ROOT = Path(__file__).parents[1]
 CELL = re.compile(r"^# %%.*\n", re.MULTILINE)

@@ -19,7 +19,7 @@ from helpers.weather_stations import valid_field
 
 import stonet
 from stonet.cli import app
-from stonet.cli.settings_table import settings_table
+from stonet.config import settings_table
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GENERATED = {"results.md", "performance.md"}
