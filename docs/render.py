@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from stonet.cli.settings_table import settings_table
 
 from stonet.cli import app
+from stonet.config import settings_table
 
 ROOT = Path(__file__).parents[1]
 CELL = re.compile(r"^# %%.*\n", re.MULTILINE)

@@ -351,7 +351,8 @@ def evaluate(
         part: "test", "validation", "train" or "all".
 
     Returns:
-        A row for each model, group of points and channel; columns mae, rmse, mape, bias, skill.
+        A row for each model, group of points and channel; columns mae, rmse, mape, bias, skill,
+        and scores of intervals (`stonet.evaluation.probabilistic`) if the model has any.
 
     Example:
         >>> stonet.evaluate(model, observations).loc["stonet", "skill"]

@@ -16,10 +16,10 @@ import pytest
 import typer
 from helpers.paths import ROOT
 from helpers.weather_stations import valid_field
-from stonet.cli.settings_table import settings_table
 
 import stonet
 from stonet.cli import app
+from stonet.config import settings_table
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GENERATED = {"results.md", "performance.md"}

@@ -20,6 +20,7 @@ from stonet.data.geometry import Points
 from stonet.errors import UsageError
 from stonet.estimator import STONet
 from stonet.evaluation.calibrated import calibrate_models
+from stonet.evaluation.probabilistic import INTERVAL_METRICS
 from stonet.evaluation.scoring import evaluate, reference_forecasts
 from stonet.evaluation.task import scored_task
 from stonet.io.write import write
@@ -238,7 +239,7 @@ def test_the_score_table_is_the_same_for_estimator_model_and_folder(
 ) -> None:
     model, data = fitted[0], small_dataset(unseen=4)
     table = stonet.evaluate(model, data)
-    assert list(table) == ["mae", "rmse", "mape", "bias", "skill"]
+    assert list(table) == ["mae", "rmse", "mape", "bias", "skill", *INTERVAL_METRICS]
     assert table.index.names == ["model", "points", "channel"]
     assert table.loc[("stonet", "seen", "t2m"), "skill"] == model.score(data)
     assert (table.loc["persistence", "skill"] == 0).all()

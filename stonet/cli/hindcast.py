@@ -20,6 +20,7 @@ from stonet.cli.options import (
     Resume,
     RunArgument,
     Snap,
+    check_positions,
     declared,
     load_run,
     open_for,
@@ -70,6 +71,7 @@ def hindcast(
     quantiles = parse_intervals(intervals)
     trained = load_run(run).with_bounds(declared(bounds))
     calibration = load_calibration(trained, run) if feedback or quantiles else None
+    check_positions(at, trained)
     dataset = open_for(trained, data, read, quiet)
     trained.check_compatible(dataset.episodes[-1])
     queries = query_points(at, grid, trained, dataset.points, snap, quiet)

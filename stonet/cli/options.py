@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +71,7 @@ Feedback = Annotated[
     typer.Option("--feedback/--no-feedback", help="Correct forecasts by the recent errors."),
 ]
 
+POSITION = r"[-+.,\d\s]*,[-+.,\d\s]*"  # numbers and commas
 ReadSettings = Sequence[str]  # "read.key=value", from the options below
 READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> type, names, help
     "variables": (str, [], "Variables to read: t2m,u10."),
@@ -260,6 +262,18 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
     config._known_places = trained.nodes
     dataset = open_data(data or trained.dataset, config, quiet=quiet)
     return held_out(trained, dataset) if data is None else dataset
+
+
+def check_positions(at: list[str] | None, trained: TrainedModel) -> None:
+    """Refuse wrong positions and files of sites before the data are read.
+
+    Names of stations are left out: only the data have all of them.
+    """
+    from stonet.io.sites import parse_sites
+
+    entries = [e for e in at or () if re.fullmatch(POSITION, e) or e.lower().endswith(".csv")]
+    if entries:
+        parse_sites(entries, trained.nodes.kind, trained.nodes)
 
 
 def query_points(

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from stonet.cli.options import (
     ReadSettings,
     RunArgument,
     Snap,
+    check_positions,
     declared,
     load_run,
     open_for,
@@ -29,6 +30,11 @@ from stonet.cli.options import (
     query_points,
     read_options,
 )
+
+if TYPE_CHECKING:
+    from stonet.data.field import Field
+    from stonet.data.geometry import Points
+    from stonet.training.trained_model import TrainedModel
 
 
 @read_options
@@ -61,9 +67,8 @@ def predict(
     from stonet.cli.console import counting_bar, print_json, say
     from stonet.errors import UsageError
     from stonet.inference import calibrated
-    from stonet.inference.forecast import latest_frames, support
+    from stonet.inference.forecast import latest_frames
     from stonet.inference.inputs import InputWarning, check_inputs
-    from stonet.inference.support import silent_notes, support_notes
     from stonet.io.write import check_writable, write
     from stonet.io.write_quantiles import write_quantiles
     from stonet.system import distributed
@@ -77,6 +82,7 @@ def predict(
     limit, quantiles = _memory_limit(memory), parse_intervals(intervals)
     trained = load_run(run).with_bounds(declared(bounds))
     calibration = load_calibration(trained, run) if feedback or quantiles else None
+    check_positions(at, trained)
     dataset = open_for(trained, data, read, quiet)
     last = dataset.episodes[-1]
     recent = calibrated.recent_frames(trained, last, calibration)
@@ -103,16 +109,23 @@ def predict(
             result = calibrated.calibrated_forecast(trained, calibration, field, *request)
             write(result, out)
             frames, points = len(result.times), len(result.points)
-    window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
-    points_asked = field.points if queries is None else queries
-    cautions = silent_notes(window)
-    cautions += support_notes(support(window, points_asked, radius), points_asked, radius)
+    cautions = _cautions(trained, field, field.points if queries is None else queries)
     facts = {"warnings": list(cautions), "out": str(out), "points": points, "times": frames}
     if as_json and distributed.rank() == 0:
         print_json(facts | provenance(trained.config, started))
     for caution in cautions:
         say(f"warning: {caution}", quiet)
     say(f"Wrote {out}: {frames} times at {points} points.", quiet)
+
+
+def _cautions(trained: TrainedModel, field: Field, queries: Points) -> tuple[str, ...]:
+    """Stations that are silent, and query points far from any observation."""
+    from stonet.inference.forecast import latest_frames, support
+    from stonet.inference.support import silent_notes, support_notes
+
+    window, radius = latest_frames(trained, field), trained.config.graph.decoder_radius
+    notes = support_notes(support(window, queries, radius), queries, radius)
+    return (*silent_notes(window), *notes)
 
 
 def _report_missing(missing: int, points: int, quiet: bool) -> None:
