@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from stonet.config import load_config
+from stonet.config import NetworkConfig, load_config
 from stonet.data.field import Dataset, Field
 from stonet.data.geometry import Points
 from stonet.training.task import Task
 
 HOUR = 3600 * 10**9  # nanoseconds
 START = 1_600_000_000 * 10**9  # nanoseconds since 1970
-WEATHER = ("network.latent=24", "graph.levels=3", "data.past=12", "data.horizon=12")
+WEATHER = ("graph.levels=3", "data.past=12", "data.horizon=12")
+LATENT = NetworkConfig().latent  # d of the default network
 WINDOWS_PER_EPOCH = 2300  # of the paper's weather task
 
 
@@ -37,7 +38,7 @@ def globe(n: int, frames: int) -> Dataset:
 
 
 def weather(n: int, *settings: str, frames: int = 400, preset: str = "default") -> Task:
-    """The paper's weather task: twelve hours in, twelve hours out, three levels, d = 24.
+    """The paper's weather task: twelve hours in, twelve hours out, three levels.
 
     Args:
         n: number of points.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import WEATHER, globe
+from benchmarks.data import LATENT, WEATHER, globe
 from benchmarks.harness import Record, Watch, empty_record, in_process
 from stonet.errors import StonetError
 
@@ -56,7 +56,7 @@ def measure(watch: Watch, stations: int, year: int, month: int) -> list[Record]:
             compare_with_forecasts, {"folder": name, "hours": year}, OMP_NUM_THREADS="1"
         )
     return [
-        empty_record("hindcast", stations, 24, 1, "one by one")
+        empty_record("hindcast", stations, LATENT, 1, "one by one")
         | errors
         | {
             "forecasts": year,
@@ -99,9 +99,7 @@ def run_command(words: list[str]) -> Record:
 def compare_with_forecasts(folder: str, hours: int) -> Record:
     """In a child: the largest difference between some hindcasts and single forecasts.
 
-    The linear base predicts this field so well that the network adds little: the comparison shows
-    that each hindcast belongs to its own issue time. tests/inference/test_hindcast.py compares
-    networks that contribute more.
+    It shows that each hindcast belongs to its own issue time.
     """
     import xarray as xr
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.data import HOUR, globe, random_points, weather
+from benchmarks.data import HOUR, LATENT, globe, random_points, weather
 from benchmarks.harness import Record, Watch, Work, alternate, empty_record, in_process
 from stonet.inference.forecast import forecast
 from stonet.inference.session import Session
@@ -20,7 +20,7 @@ SENSORS, NODES, QUERIES, MEMORY_LIMIT = 500, 2048, 1_000_000, "2G"
 
 
 def fitted(n: int, *settings: str) -> TrainedModel:
-    """A model with a fitted base; the network's weights do not change the cost."""
+    """A model with its closed forms; the weights do not change the cost."""
     task = weather(n, *settings)
     trained = TrainedModel.untrained(task)
     trained.model.fit_closed_form(task.windows("train"), task.windows("validation"), task.nodes)
@@ -44,9 +44,9 @@ def run(watch: Watch) -> list[Record]:
     }
     timings = alternate({name: next_hour(stream) for name, stream in streams.items()})
     ours = timings["stonet"]
-    records = [empty_record("forecast", SENSORS, 24, 1, "none") | {"ms": 1e3 * ours.wall}]
+    records = [empty_record("forecast", SENSORS, LATENT, 1, "none") | {"ms": 1e3 * ours.wall}]
     records += [
-        empty_record("forecast", SENSORS, 24, 1, name)
+        empty_record("forecast", SENSORS, LATENT, 1, name)
         | {"time_ratio": timings[name].cpu / ours.cpu}
         for name in BASELINES
     ]
@@ -73,7 +73,7 @@ def _new_frame(stream: Stream) -> Record:
     session = Session(stream.trained, stream.points)
     full_window = partial(forecast, stream.trained, stream.field, session=session)
     timings = alternate({"ours": next_hour(stream), "window": full_window})
-    return empty_record("new frame", SENSORS, 24, 1, "whole window anew") | {
+    return empty_record("new frame", SENSORS, LATENT, 1, "whole window anew") | {
         "time_ratio": timings["window"].cpu / timings["ours"].cpu,
         "ms": 1e3 * timings["ours"].wall,
     }
@@ -83,7 +83,7 @@ def _million_queries() -> Record:
     """Peak memory and rate of a million query points under a memory limit."""
     sizes = {"count": QUERIES, "memory": MEMORY_LIMIT}
     cost = in_process(many_queries, sizes, OMP_NUM_THREADS="1")
-    return empty_record("queries", NODES, 24, 1, "unchunked") | {"queries": QUERIES} | cost
+    return empty_record("queries", NODES, LATENT, 1, "unchunked") | {"queries": QUERIES} | cost
 
 
 def many_queries(count: int, memory: str) -> Record:

@@ -1,4 +1,8 @@
-"""The two costly operators against their peers: forward and backward, same graph and weights."""
+"""The costly operators against their peers: forward and backward, same graph and weights.
+
+`kernel sum` is the operator of the default network; `encoder` and `decoder` are those of the
+paper's network.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,24 @@ from benchmarks.harness import (
 from benchmarks.peers import (
     Kernel,
     LiteralBranch,
+    SumKernel,
     autograd_kernel,
+    autograd_sum,
     gno,
     literal_kernel,
+    literal_sum,
     nnconv,
+    nnconv_sum,
     our_kernel,
+    our_sum,
     trainable,
 )
-from stonet.config import PaperConfig
+from stonet.config import NetworkConfig, PaperConfig
 from stonet.data.geometry import Points
-from stonet.graph.neighbours import edge_width, radius_for_degree, within_radius
+from stonet.graph.neighbours import Neighbours, edge_width, radius_for_degree, within_radius
 from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
+from stonet.operators.kernel_sum import KernelSum
 from stonet.system.resources import peak_mb, reset_peak, resident_mb
 
 INPUTS = 7  # features of each end of an edge in kappa: a_t(x) and x
@@ -118,7 +128,7 @@ class Decoder:
         links = DecoderGraph(
             torch.tensor(points.embedded).float(), neighbours, torch.arange(self.n)
         ).to(torch.device("cpu"), dtype)
-        config = PaperConfig(latent=self.d, rank=self.d, hidden=self.hidden, separable=False)
+        config = PaperConfig(latent=self.d, hidden=self.hidden, separable=False)
         branch = RevisedBranch(edge_width("sharp", 3), self.d, STEPS, config).to(dtype)
         latent = torch.randn(self.batch, STEPS, self.n, self.d).to(dtype).requires_grad_()
         lags = self._lags().to(dtype)
@@ -166,7 +176,56 @@ class Decoder:
         return (1 + future[:, None] + past.flip(0))[None]
 
 
-CASES: dict[str, type[Encoder] | type[Decoder]] = {"encoder": Encoder, "decoder": Decoder}
+@dataclass(frozen=True)
+class Sum:
+    """A kernel sum over `frames` windows at `n` points, with latent width `d`."""
+
+    n: int
+    d: int
+    frames: int = 8
+    kernels: int = NetworkConfig().kernels
+    hidden: int = NetworkConfig().hidden
+    degree: float = 19.0
+    double: bool = False
+
+    def build(self) -> dict[str, Gradients]:
+        """Every variant as a call that returns its result and all gradients."""
+        torch.manual_seed(0)
+        dtype = torch.float64 if self.double else torch.float32
+        neighbours = within_radius(*_graph(self.n, self.degree), describe="sharp")
+        neighbours = neighbours.to(torch.device("cpu"), dtype)
+        width = edge_width("sharp", 3)
+        kernel = KernelSum(width, self.d, self.d, self.kernels, self.hidden, 1.0).to(dtype)
+        values = torch.randn(self.n, self.frames, self.d).to(dtype).requires_grad_()
+        upstream = torch.randn(self.n, self.frames, self.d).to(dtype)
+
+        def with_gradients(make: Callable[[KernelSum, Neighbours], SumKernel]) -> Gradients:
+            apply, weights = make(kernel, neighbours)
+
+            def call() -> Sequence[Tensor]:
+                result = apply(values)
+                return result, *torch.autograd.grad(result, (values, *weights), upstream)
+
+            return call
+
+        calls = {
+            "ours": with_gradients(our_sum),
+            "literal": with_gradients(literal_sum),
+            "autograd": with_gradients(autograd_sum),
+        }
+        if installed("torch_geometric"):
+            calls["nnconv"] = with_gradients(nnconv_sum)
+        return calls
+
+    @property
+    def operations(self) -> float:
+        """Operations of forward and backward: three passes of the sum and its map."""
+        per_node = self.degree * self.kernels * self.d + self.kernels * self.d**2
+        return 3 * 2 * per_node * self.n * self.frames
+
+
+Case = Encoder | Decoder | Sum
+CASES: dict[str, type[Case]] = {"encoder": Encoder, "decoder": Decoder, "kernel sum": Sum}
 
 
 def compare_operator(
@@ -175,10 +234,10 @@ def compare_operator(
     """One record per peer: its time, and optionally its memory, over ours.
 
     Args:
-        name: "encoder" or "decoder".
+        name: of CASES.
         threads: PyTorch threads while timing.
         memory: also measure peak memory, in processes of their own.
-        case: fields of `Encoder` or `Decoder`.
+        case: its fields.
     """
     operator = CASES[name](**case)
     calls: dict[str, Work] = dict(operator.build())
@@ -208,7 +267,7 @@ def compare_operator(
     return records
 
 
-def _case_record(name: str, case: Encoder | Decoder, threads: int, peer: str) -> Record:
+def _case_record(name: str, case: Case, threads: int, peer: str) -> Record:
     """An empty record with the sizes of the case."""
     extra = {k: v for k, v in asdict(case).items() if k not in ("n", "d", "double", "sample")}
     return empty_record(name, case.n, case.d, threads, peer) | extra
@@ -228,7 +287,8 @@ def max_errors(name: str, **case: Any) -> dict[str, float]:
     for peer in results.keys() - {"ours", "ours diagonal"}:
         own = results["ours diagonal" if peer == "gno" else "ours"]
         # other libraries lay out their weights differently: compare result and input gradients
-        compared = 3 if peer in ("nnconv", "gno") else len(own)
+        inputs = 2 if name == "kernel sum" else 3
+        compared = inputs if peer in ("nnconv", "gno") else len(own)
         pairs = zip(results[peer][:compared], own[:compared], strict=True)
         errors[peer] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     return errors
@@ -251,6 +311,10 @@ def installed(package: str) -> bool:
 def run(watch: Watch) -> list[Record]:
     """The published cases: sizes of the paper's tasks on one thread, the largest also on two."""
     cases: list[tuple[str, dict[str, Any]]] = [
+        ("kernel sum", {"n": 137, "d": 64}),
+        ("kernel sum", {"n": 2048, "d": 64}),
+        ("kernel sum", {"n": 2048, "d": 64, "threads": 2}),
+        ("kernel sum", {"n": 2048, "d": 64, "frames": 2, "memory": True}),
         ("encoder", {"n": 137, "d": 32}),
         ("encoder", {"n": 512, "d": 64}),
         ("encoder", {"n": 2048, "d": 32}),
@@ -267,6 +331,7 @@ def run(watch: Watch) -> list[Record]:
         watch(number, len(cases) + 2, f"{name} n={case['n']} d={case['d']}")
         records += compare_operator(name, **case)
     watch(len(cases), len(cases) + 2, "peak memory")
+    records.append(_memory("kernel sum", n=2048, d=64, frames=48))
     records += [_memory("encoder", n=2048, d=64, frames=48), _memory("decoder", n=2048, d=64)]
     watch(len(cases) + 1, len(cases) + 2, "irregular times")
     return [*records, _irregular(n=512, d=64)]

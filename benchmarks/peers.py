@@ -10,6 +10,7 @@ lags        the same, with one kernel for all pairs of times with the same lag
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +22,13 @@ from torch.nn.functional import gelu, pad
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.branch import DecoderGraph, RevisedBranch
 from stonet.operators.graph_kernel import GraphKernel
+from stonet.operators.kernel_sum import KernelSum
 
 Apply = Callable[[Tensor, Tensor], Tensor]  # values (frame node latent), inputs (frame node input)
 Kernel = tuple[Apply, list[Tensor]]  # a call, and the weights whose gradients are computed
+
+
+SumKernel = tuple[Callable[[Tensor], Tensor], list[Tensor]]  # values (node window latent)
 
 
 def trainable(module: nn.Module, exclude: str = "") -> list[Tensor]:
@@ -132,6 +137,71 @@ def _last_layer(kernel: GraphKernel) -> Tensor:
     """Weights from the hidden layer of kappa to its d x d entries."""
     latent = kernel.bias.shape[0]
     return kernel.weight.unflatten(0, (latent, -1)).permute(1, 0, 2).flatten(1)
+
+
+def our_sum(kernel: KernelSum, neighbours: Neighbours) -> SumKernel:
+    """The kernel sum as the network uses it."""
+    return lambda values: kernel(values, neighbours), trainable(kernel)
+
+
+def literal_sum(kernel: KernelSum, neighbours: Neighbours) -> SumKernel:
+    """The matrix sum_k h_k A_k of every edge, then the mean of its products with v_j."""
+    target, source = neighbours.edges()
+    features = _edge_features(neighbours)
+    count = neighbours.count.clamp(min=1)[:, None, None]
+
+    def apply(values: Tensor) -> Tensor:
+        kappa = torch.einsum("ek,koi->eoi", kernel.weights(features), _matrices(kernel))
+        message = torch.einsum("ebi,eoi->ebo", values[source], kappa)
+        shape = len(neighbours.count), *message.shape[1:]
+        return message.new_zeros(shape).index_add(0, target, message) / count
+
+    return apply, trainable(kernel)
+
+
+def autograd_sum(kernel: KernelSum, neighbours: Neighbours) -> SumKernel:
+    """Our sums over neighbours before the matrices, with all intermediates kept for autograd."""
+    target, source = neighbours.edges()
+    features = _edge_features(neighbours)
+    count = neighbours.count.clamp(min=1)[:, None, None]
+
+    def apply(values: Tensor) -> Tensor:
+        weighted = kernel.weights(features)[:, None, :, None] * values[source][:, :, None]
+        flat = weighted.flatten(2)
+        sums = flat.new_zeros(len(neighbours.count), *flat.shape[1:]).index_add(0, target, flat)
+        return kernel.map(sums / count)
+
+    return apply, trainable(kernel)
+
+
+def nnconv_sum(kernel: KernelSum, neighbours: Neighbours) -> SumKernel:
+    """torch_geometric.nn.NNConv with our weights: its edge network ends in the matrices A_k."""
+    module: Any = importlib.import_module("torch_geometric.nn")
+    target, source = neighbours.edges()
+    features, edges = _edge_features(neighbours), torch.stack([source, target])
+    matrices = _matrices(kernel)  # kernel output input
+    kernels, outputs, inputs = matrices.shape
+    last = nn.Linear(kernels, inputs * outputs, bias=False)
+    hidden = copy.deepcopy(kernel.weights)
+    network = nn.Sequential(hidden, last)
+    layer = module.NNConv(inputs, outputs, network, aggr="mean", root_weight=False, bias=False)
+    layer.to(kernel.map.weight.dtype)
+    with torch.no_grad():  # the layer has drawn its network's weights anew
+        hidden.load_state_dict(kernel.weights.state_dict())
+        last.weight.copy_(matrices.permute(2, 1, 0).flatten(0, 1))
+
+    def apply(values: Tensor) -> Tensor:
+        windows = values.unbind(1)
+        return torch.stack([layer(v, edges, features) for v in windows], dim=1)
+
+    return apply, trainable(layer)
+
+
+def _matrices(kernel: KernelSum) -> Tensor:
+    """The matrices A_k: (kernel, output, input)."""
+    weight = kernel.map.weight
+    kernels = kernel.weights[-1].out_features
+    return weight.unflatten(1, (int(kernels), -1)).transpose(0, 1)
 
 
 class LiteralBranch:

@@ -4,14 +4,17 @@ The cost law predicts the seconds of a training step from three fitted constants
 
     seconds = a * operations + b * numbers moved + c
 
-with N points, K neighbours, d latent, m hidden, r rank, L layers, F distinct frames and B windows
-in a batch, n frames in and n' out, G groups of regressors at the 12 newest steps and two before,
-w inputs and h hidden units of the residual network, and C channels:
+with N points and B windows in a batch; d latent, k products in a kernel, R rank, L layers, n' leads
+and C channels; E_e and E_d edges of an encoder layer and the decoder; w numbers of a history, i
+inputs of the lift, s of the state, p parametric outputs, m hidden units of a kernel, M of a trunk:
 
-    operations = 6 [ 9/4 L F N (K m d + m d^2 + d^2)      kernel integrals, three levels
-                   + B N n n' d r  +  B N n' r d ]        time kernel, map
-               + 2 B N (w h + h^2 + 2 h C n')             residual network, forward only
-    moved      = 9/4 L F N K (2 m + 2 d)  +  B N n' r (K + 8)  +  2 B N (12 G + 2 older) K'
+    operations = 6 [ B L (E_e k d + 9/4 N (k + 1) d^2)       kernel sums, three levels
+                   + B (E_d k d + N (k d R + 2 s R + R^2))   branch
+                   + B N (i d + 3 p^2)                       lift, parametric network
+                   + 2 B N n' C R  +  N n' C R M             trunk x branch, trunk
+                   + (L E_e + E_d) m (k + 5) ]               networks of the kernels
+               + 2 B N w^2                                   modes, forward only
+    moved      = 3 B d (L E_e + E_d)  +  B N (8 R + 3 (i + s))  +  3 N n' (C R + M)
 
 a, b and c are fitted to all measured steps at once.
 """
@@ -23,15 +26,16 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.data import WEATHER, weather
+from benchmarks.data import LATENT, WEATHER, weather
 from benchmarks.harness import Record, Watch, alternate, empty_record, in_process
-from benchmarks.operator import Encoder
+from benchmarks.operator import Sum
 from benchmarks.training import step_call
 from stonet.config import Config, load_config
-from stonet.linear.local_polynomials import NUM_FITS, STENCIL_NODES
-from stonet.linear.regression import MAX_WHITENED, RECENT_LAGS
+from stonet.graph.neighbours import edge_width
+from stonet.linear.kriging_graph import CANDIDATES
 from stonet.models.forecaster import narrow
-from stonet.models.stonet import EncoderGraph
+from stonet.models.stonet import NodesGraph
+from stonet.operators.branch_trunk import TRUNK_HIDDEN
 from stonet.training.budget import Stopwatch
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
@@ -39,32 +43,34 @@ from stonet.training.trainer import Trainer
 LAYER_SIZES = (2048, 8192, 32_768, 131_072)  # points
 LAW_SIZES = (2048, 131_072, 1_000_000, 10_000_000)  # points
 PROCESSES = 2
+EDGE_WIDTH = edge_width("sharp", 3)  # features of an edge
 LEVELS = 9 / 4  # targets of an encoder layer per point: 1 within, 1/2 upwards, 3/4 downwards
 COST_CASES = (  # points, settings
     (512, ()),
     (1024, ()),
     (2048, ()),
     (4096, ()),
-    (2048, ("network.latent=16", "network.hidden=16")),
-    (2048, ("network.latent=32", "network.hidden=32")),
-    (2048, ("network.hidden=32",)),
+    (2048, ("network.latent=32",)),
+    (2048, ("network.rank=64",)),
+    (2048, ("network.kernels=8", "network.hidden=64")),
     (2048, ("network.layers=2",)),
     (2048, ("graph.within_degree=24", "graph.between_degree=16", "graph.decoder_degree=24")),
-    (2048, ("train.batch=4", "train.consecutive=4")),
+    (2048, ("train.batch=4",)),
     (2048, ("data.past=24",)),
     (2048, ("data.horizon=24",)),
 )
-BATCH = ("train.batch=8", "train.consecutive=8")
+WINDOWS = 8
+BATCH = (f"train.batch={WINDOWS}",)
 
 
 def run(watch: Watch) -> list[Record]:
-    """From one kernel integral to complete trainings, then the cost law."""
+    """From one kernel sum to complete trainings, then the cost law."""
     total = len(LAYER_SIZES) + 2
     records = []
     for number, n in enumerate(LAYER_SIZES):
-        watch(number, total, f"encoder layer, {n} points")
-        timing = alternate({"ours": Encoder(n, 64).build()["ours"]})["ours"]
-        records.append(empty_record("linear", n, 64, 1, "none") | {"ours_seconds": timing.cpu})
+        watch(number, total, f"kernel sum, {n} points")
+        timing = alternate({"ours": Sum(n, LATENT).build()["ours"]})["ours"]
+        records.append(empty_record("linear", n, LATENT, 1, "none") | {"ours_seconds": timing.cpu})
     first = records[0]["ours_seconds"] / LAYER_SIZES[0]
     for record in records:
         record["per_point"] = record["ours_seconds"] / record["n"] / first
@@ -72,16 +78,16 @@ def run(watch: Watch) -> list[Record]:
     records.append(_processes())
     watch(len(LAYER_SIZES) + 1, total, f"tiles, {LAYER_SIZES[-1]} points")
     tiles = in_process(tiled_training, {"n": LAYER_SIZES[-1]}, OMP_NUM_THREADS="2")
-    records.append(empty_record("tiles", LAYER_SIZES[-1], 24, 2, "none") | tiles)
+    records.append(empty_record("tiles", LAYER_SIZES[-1], LATENT, 2, "none") | tiles)
     return [*records, *_cost_law(watch)]
 
 
 def _processes() -> Record:
     """Windows per second of two processes on one thread each, against one such process."""
-    settings = {"settings": ["train.batch=16", "train.consecutive=8"]}
+    settings = {"settings": ["train.batch=16"]}
     one = in_process(step_seconds, settings, OMP_NUM_THREADS="1")["seconds"]
     two = in_process(step_seconds, settings, PROCESSES, OMP_NUM_THREADS="1")["seconds"]
-    record = empty_record("processes", 2048, 24, 1, "one process")
+    record = empty_record("processes", 2048, LATENT, 1, "one process")
     return record | {"time_ratio": one / two, "processes": PROCESSES}
 
 
@@ -105,7 +111,9 @@ def tiled_training(n: int) -> Record:
     return {
         "step_seconds": median(stopwatch.steps),
         "tiles": len(trainer.tiles),
-        "points_with_halo": len(narrow(trainer.tiles[0].graphs.nodes, EncoderGraph).position),
+        "points_with_halo": len(
+            narrow(trainer.tiles[0].graphs.nodes, NodesGraph).multipole.restore
+        ),
         "all_seconds": time.perf_counter() - started,
         "peak_gb": peak_mb() / 1e3,
     }
@@ -120,26 +128,32 @@ def cost_terms(n: int, config: Config, past: int, horizon: int) -> tuple[float, 
         past: input frames.
         horizon: output frames.
     """
-    network, graph, train = config.network, config.graph, config.train
-    d, m, r, h = network.latent, network.hidden, network.rank, network.residual_width
-    batch, consecutive = train.batch, min(train.consecutive or 1, train.batch)
-    encoded = min(network.frames or past, past)
-    frames = batch // consecutive * (encoded + consecutive - 1)
-    degree = (graph.within_degree + 1.25 * graph.between_degree) / LEVELS
-    close = min(RECENT_LAGS, past)
-    sun = network.sun * (2 * horizon + 1)
-    whitened = min(MAX_WHITENED, 2 * past + (NUM_FITS - 2) * close + sun)
-    inputs = whitened + horizon + sun + 13  # base, sun, position, time, site statistics
-    targets, outputs = LEVELS * network.layers * frames * n, batch * n
+    network, graph, batch = config.network, config.graph, config.train.batch or WINDOWS
+    d, k, r, m, p = (
+        network.latent,
+        network.kernels,
+        network.rank,
+        network.hidden,
+        network.parametric,
+    )
+    encoder = network.layers * n * (graph.within_degree + 1.25 * graph.between_degree)
+    decoder = n * graph.decoder_degree
+    sun = network.sun * (horizon + 1)
+    inputs = past + p + sun + 2  # of the lift; one channel
+    state = d + past + p + sun
+    outputs = batch * n
     operations = 6 * (
-        targets * (degree * m * d + m * d**2 + d**2) + outputs * horizon * r * d * (encoded + 1)
+        batch * (encoder * k * d + network.layers * LEVELS * n * (k + 1) * d**2)
+        + batch * decoder * k * d
+        + outputs * (k * d * r + 2 * state * r + r**2)
+        + outputs * (inputs * d + 3 * p**2)
+        + 2 * outputs * horizon * r
+        + n * horizon * r * TRUNK_HIDDEN
+        + (encoder + decoder) * m * (k + EDGE_WIDTH)
     )
-    operations += 2 * outputs * (inputs * h + h**2 + 2 * h * horizon)  # one channel, not trained
-    moved = (
-        targets * degree * (2 * m + 2 * d)
-        + outputs * horizon * r * (graph.decoder_degree + 8)
-        + 2 * outputs * (close * NUM_FITS + 2 * (past - close)) * STENCIL_NODES
-    )
+    operations += 2 * outputs * past**2
+    moved = 3 * batch * d * (encoder + decoder) + outputs * (8 * r + 3 * (inputs + state))
+    moved += 3 * n * horizon * (r + TRUNK_HIDDEN)
     return operations, moved
 
 
@@ -173,10 +187,10 @@ def fit_cost_law(rows: np.ndarray, measured: np.ndarray) -> np.ndarray:
 def _extrapolated(n: int, *settings: str) -> Record:
     """The cost law for one window, forward and backward, at a size too large to run here."""
     config = load_config(settings=[*WEATHER, *BATCH, *settings])
-    operations, moved = (part / 8 for part in cost_terms(n, config, 12, 12))
+    operations, moved = (part / WINDOWS for part in cost_terms(n, config, 12, 12))
     graph = config.graph
     edges = graph.within_degree + 1.25 * graph.between_degree + graph.decoder_degree
-    bytes_per_point = edges * (8 + 4 * 5) + STENCIL_NODES * (8 + 4 * NUM_FITS)
+    bytes_per_point = edges * (8 + 4 * EDGE_WIDTH) + 8 * CANDIDATES
     return empty_record("growth", n, config.network.latent, 0, "none") | {
         "tera_operations": operations / 1e12,
         "giga_bytes_moved": 4 * moved / 1e9,

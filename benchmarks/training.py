@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.data import WINDOWS_PER_EPOCH, weather
+from benchmarks.data import LATENT, WINDOWS_PER_EPOCH, weather
 from benchmarks.harness import (
     ROUNDS,
     Record,
@@ -20,13 +20,15 @@ from benchmarks.harness import (
     product,
     rate,
 )
+from stonet.config import OperatorConfig, PaperConfig
 from stonet.system import threads as threading_settings
 from stonet.system.progress import ProgressCallback
 from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 POINTS, STEPS = 2048, 6
-BATCH = "train.batch=8"  # two groups of four consecutive windows: 30 frames instead of 96
+BATCH = "train.batch=8"
+SHARED = OperatorConfig()  # of `stonet-operator`, which encodes a frame once for all its windows
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # the paper's Table 6, on a V100
 BASELINES = ("gcgru", "dcrnn", "stgcn")
 
@@ -62,12 +64,13 @@ def run(watch: ProgressCallback) -> list[Record]:
 def _epoch(model: str, settings: list[str], threads: int) -> Record:
     """Minutes of an epoch from the median step, and the peak memory of the process."""
     preset = "paper" if model == "paper" else "default"
+    latent = PaperConfig().latent if model == "paper" else LATENT
     arguments = {"settings": settings, "preset": preset}
     cost = in_process(measure_steps, arguments, OMP_NUM_THREADS=str(threads))
     minutes = cost["seconds"] / cost["batch"] * WINDOWS_PER_EPOCH / 60
     gemm = alternate({"gemm": product()}, threads)["gemm"]
     gemm_seconds = cost["operations"] / (rate(gemm) * gemm.cpu / gemm.wall)  # of one step
-    return empty_record("epoch", POINTS, 24, threads, "paper's V100") | {
+    return empty_record("epoch", POINTS, latent, threads, "paper's V100") | {
         "model": model,
         "time_ratio": PAPER_MINUTES / minutes,
         "memory_ratio": PAPER_GB / cost["peak_gb"],
@@ -88,7 +91,7 @@ def _baselines() -> list[Record]:
     timings = alternate(calls)
     ours = timings["stonet"]
     return [
-        empty_record("step", POINTS, 24, 1, name)
+        empty_record("step", POINTS, LATENT, 1, name)
         | {
             "time_ratio": timings[name].cpu / ours.cpu,
             "wall_ratio": timings[name].wall / ours.wall,
@@ -99,13 +102,13 @@ def _baselines() -> list[Record]:
 
 
 def _shared_frames() -> Record:
-    """Two groups of four consecutive windows against eight single windows."""
+    """Frames of `stonet-operator`: two groups of four consecutive windows, or single windows."""
     calls = {
-        "consecutive": step_call(512, BATCH),
-        "single": step_call(512, BATCH, "train.consecutive=1"),
+        name: step_call(512, "model=stonet-operator", BATCH, f"train.consecutive={count}")
+        for name, count in (("consecutive", 4), ("single", 1))
     }
     timings = alternate(calls)
-    record = empty_record("shared frames", 512, 24, 1, "windows from anywhere")
+    record = empty_record("shared frames", 512, SHARED.latent, 1, "windows from anywhere")
     return record | {"time_ratio": timings["single"].cpu / timings["consecutive"].cpu}
 
 
@@ -113,7 +116,7 @@ def _threads() -> Record:
     """Wall time on one thread over two, with our threads and with PyTorch's."""
     ratios = in_process(compare_threads, {}, OMP_NUM_THREADS="2")
     gemm = [alternate({"gemm": product()}, threads)["gemm"].wall for threads in (1, 2)]
-    record = empty_record("threads", POINTS, 24, 2, "one thread")
+    record = empty_record("threads", POINTS, LATENT, 2, "one thread")
     return record | ratios | {"gemm_time_ratio": gemm[0] / gemm[1]}
 
 

@@ -39,7 +39,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.key=value, such as train.lr=1e-3; may be repeated."),
 ]
-Preset = Annotated[str, typer.Option(help="Preset: default, paper or tiny.")]
+Preset = Annotated[str, typer.Option(help="Preset: default, paper, operator or tiny.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue after an interruption.")]
 At = Annotated[
     list[str] | None,

@@ -136,7 +136,7 @@ def _solve_first(base: LinearForecast, train: Pair, validation: Pair) -> None:
 
 
 def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
-    """The coefficients of every kind of history, their errors and the whitening."""
+    """The coefficients of every kind of history, their errors."""
     own = base.own_columns + np.arange(base.num_columns)
     kriged = np.where(own < 2 * base.own_columns, own - base.own_columns, own)
     sums = train[0] + train[1], validation[0] + validation[1]
@@ -145,16 +145,15 @@ def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil
     if not all(part.count.sum() for pair in halves for part in pair):
         halves = [_take(sums, kriged)]
     without = best_penalty(halves, solve(sums[0].take(own), with_history))
-    ridge = with_history.ridge
     noise = _imputation_noise(base, stencil)
     newest = own[: base.channels], _newest_from_older(base)
     for number, share in enumerate(IMPUTED_SHARES):
         kind = 4 * number
         noisy = sums[0].with_noise(share * noise), sums[1].with_noise(share * noise)
-        beta = _store(base, kind, _take(noisy, own), with_history, ridge)
-        _store(base, kind + 1, _take(noisy, kriged), without, ridge, beta)
+        beta = _store(base, kind, _take(noisy, own), with_history)
+        _store(base, kind + 1, _take(noisy, kriged), without, beta)
         late = noisy[0].replaced(*newest), noisy[1].replaced(*newest)
-        _store(base, kind + 2, _take(late, own), with_history, ridge)
+        _store(base, kind + 2, _take(late, own), with_history)
         base.beta[kind + 3] = base.beta[kind + 1]  # without history there is no newest value
 
 
@@ -167,15 +166,12 @@ def _store(
     kind: int,
     sums: Pair,
     penalty: Penalty,
-    ridge: float,
     prior: Beta | None = None,
 ) -> Beta:
-    """Solve for a kind of history and store the solution; `ridge` is the noise of the whitening."""
+    """Solve for a kind of history and store the solution and its error."""
     train, validation = sums
     beta = solve(train, penalty, prior)
     row, has_history = kind // 2, kind % 2 == 0
-    if has_history:  # a kriged history uses the same whitening
-        base.whitening[row] = torch.from_numpy(train.whitening(ridge, base.white_width))
     if base.kind == "ridge":
         base.beta[kind] = torch.from_numpy(beta)
         if has_history:

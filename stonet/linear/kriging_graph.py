@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from stonet.data.geometry import Points
 from stonet.graph.neighbours import nearest_nodes, own_nodes
 from stonet.linear.kriging import Covariance, kriging_weights, neighbour_offsets
-from stonet.system.devices import to_device
+from stonet.system.devices import in_float32, to_device
 
 CANDIDATES = 24  # nearest nodes of a query; the nearest of them that are present get weights
 
@@ -68,6 +68,7 @@ class KrigingGraph:
             :, None
         ]
 
+    @in_float32
     def at_queries(
         self,
         values: Float[Tensor, "node batch width"],

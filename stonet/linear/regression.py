@@ -1,4 +1,4 @@
-r"""LinearForecast: the closed-form linear operator that the network corrects.
+r"""LinearForecast: a closed-form linear operator, a reference forecast and a possible anchor.
 
     u(x, t0 + lead) = sum_{lag, g} beta_{lead, hour}(lag, g) U_g(x, t0 - lag) + intercept
 
@@ -9,9 +9,6 @@ hour of the day, drawn towards the pooled solution (`ridge.py`). It is interpola
 trained leads. A point without history uses the kriged history of its neighbours and another beta;
 so does a history with more gaps than usual. Gaps are filled and irregular times are resampled first
 (`imputation.py`). `fit.py` estimates all coefficients.
-
-The same regressors, whitened, are inputs of the residual network: directions of small variance
-(second differences, for example) often contain most of the information.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from stonet.linear.kriging import Covariance
 from stonet.linear.local_polynomials import NUM_FITS, Stencil, Weights
 from stonet.system.devices import in_float32
 
-MAX_WHITENED = 128  # whitened directions, those of largest variance
 RECENT_LAGS = 12  # newest lags with all fits; older lags have kriging and the narrowest fit only
 WIDE_FITS = NUM_FITS - 2  # fits beside kriging and the narrowest one
 MAX_HOURLY_COLUMNS = 600  # regressors up to which every hour of the day has its coefficients
@@ -109,7 +105,6 @@ class LinearForecast(nn.Module):
     """
 
     beta: Tensor
-    whitening: Tensor
     rmse: Tensor
     spacing: Tensor
     range: Tensor
@@ -125,13 +120,10 @@ class LinearForecast(nn.Module):
         self.own_columns = time_spec.past * channels  # the history, which comes first
         wide = WIDE_FITS * self.recent_lags * channels
         self.num_columns = 2 * self.own_columns + wide + self.solar_columns + 1
-        self.white_width = min(MAX_WHITENED, self.num_columns - 1)
         hourly = time_spec.daily and kind == "ridge" and self.num_columns <= MAX_HOURLY_COLUMNS
         self.num_hours = 24 if hourly else 1
         size = (NUM_KINDS, self.num_hours, self.num_columns, time_spec.horizon + 1, channels)
         self.register_buffer("beta", torch.zeros(size, dtype=torch.float64))
-        white = torch.zeros(NUM_KINDS // 2, self.num_columns, self.white_width, dtype=torch.float64)
-        self.register_buffer("whitening", white)  # the last row subtracts the mean
         rmse = torch.ones(NUM_KINDS // 2, time_spec.horizon + 1, channels)
         self.register_buffer("rmse", rmse)  # of the forecast at points with history
         for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
@@ -179,12 +171,6 @@ class LinearForecast(nn.Module):
         share = share.expand(len(at_trained_leads), -1, -1)
         forecast = torch.einsum("btl,bqld->btqd", share, at_trained_leads)
         return forecast.clamp(self.lower, self.upper).to(batch.frames.dtype)
-
-    def whiten(self, regressors: Regressors) -> Float64[Tensor, "batch query white"]:
-        """The regressors, decorrelated and of order one; a kriged history as an observed one."""
-        kind, count = regressors.kind_with_history, (regressors.num_kinds + 1) // 2
-        regressors = replace(regressors, kind=kind, num_kinds=count)
-        return regressors.multiply(self.whitening[:, None], kind.new_zeros(len(kind)))
 
     @in_float32
     def residual_scale(

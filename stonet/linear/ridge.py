@@ -1,4 +1,4 @@
-r"""Ridge regression from sums: every solution, its error and the whitening follow from X'X and X'Y.
+r"""Ridge regression from sums: every solution and its error follow from X'X and X'Y.
 
     pooled beta   argmin |Y - X beta|^2 + ridge s |beta - prior|^2           over all hours
     hourly beta   argmin |Y_h - X_h beta|^2 + pull s/H |beta - pooled|^2     for each of H hours
@@ -106,27 +106,6 @@ class Moments:
         xy = self.xy.reshape(*beta.shape[:2], *(1,) * (beta.ndim - 4), *beta.shape[-2:])
         squared = self.yy.sum(0) + ((fitted - 2 * xy) * beta).sum((0, 1))
         return squared / max(self.count.sum(), 1.0)
-
-    def whitening(self, ridge: float, width: int) -> Float64[np.ndarray, "column {width}"]:
-        """A matrix from [regressors, 1] to uncorrelated numbers of order one.
-
-        The directions of largest variance come first. Directions with less variance than the ridge
-        are noise and stay small.
-
-        Args:
-            ridge: relative to the mean of the diagonal of X'X.
-            width: number of directions; zeros if there are fewer.
-        """
-        xx, count = self.xx.sum(0), max(self.count.sum(), 1.0)
-        mean = xx[-1, :-1] / count
-        covariance = xx[:-1, :-1] / count - np.outer(mean, mean)
-        variance, direction = np.linalg.eigh(covariance)
-        chosen = np.argsort(variance)[::-1][:width]
-        floor = ridge * np.trace(xx) / len(xx) / count
-        scaled = direction[:, chosen] / np.sqrt(np.maximum(variance[chosen], 0) + floor)
-        result = np.zeros((len(xx), width))
-        result[:, : len(chosen)] = np.concatenate([scaled, -mean[None] @ scaled])
-        return result
 
 
 def gram(x: Float64[np.ndarray, "row column"]) -> Float64[np.ndarray, "column column"]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -82,12 +82,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Supervision:
-    """Targets given to models that use teacher forcing; only in training."""
+    """What a model is told in training only: targets for teacher forcing, and random draws."""
 
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
     progress: float  # completed share of the training
     teacher_forcing_draws: Float[Tensor, " future"]  # uniform in [0, 1), keyed by (seed, step)
+    seed: int = 0  # of the step's other random draws, the same in every process and thread
 
 
 class Forecaster(nn.Module, ABC):
@@ -159,7 +160,7 @@ class Forecaster(nn.Module, ABC):
         Args:
             batch: windows of normalised values.
             graphs: of the nodes of the batch and of the queries, built by this model.
-            supervision: the targets, only in training; most models ignore them.
+            supervision: targets and draws, only in training; most models ignore them.
         """
         encoding = self.encode(batch, graphs.nodes)
         return Output(self.decode(encoding, batch, graphs), self.reconstruct(encoding))
@@ -190,7 +191,7 @@ class Forecaster(nn.Module, ABC):
         """Number of points without a neighbour within the radius; they use the nearest one."""
         return 0
 
-    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, Any]]:
+    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, str | float]]:
         """Settings among which a race chooses; see `stonet.training.race`.
 
         Args:

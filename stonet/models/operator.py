@@ -209,22 +209,23 @@ class OperatorNetwork(FrameNetwork):
         filled, known = on_regular_lags(batch, self.time_spec)
         values = filled.flip(1)
         rows = torch.arange(values.shape[0] * past, device=values.device).view(-1, past)
-        lag = torch.arange(1 - past, 1, device=values.device, dtype=values.dtype)
+        steps = torch.arange(1 - past, 1, dtype=values.dtype).expand(len(batch.lead), -1)
+        lag = to_device(steps, values.device)
         rates = torch.tensor([self.time_spec.step / p for p in self.time_spec.periods])
-        turned = lag[:, None] * to_device(rates.to(values.dtype), values.device)
+        turned = lag[0, :, None] * to_device(rates.to(values.dtype), values.device)
         time = (batch.issue_time[:, None] + turned) % 1.0
         observed = None
         if known is not None:
             observed = known[:, None].expand_as(values).flatten(0, 1)
-        host = batch.on_host
+        host = None if batch.host is None else replace(batch.host, lag=steps)
         return replace(
             batch,
             frames=values.flatten(0, 1),
             observed=observed,
             frame_time=time.flatten(0, 1).to(batch.frame_time.dtype),
             past=rows,
-            lag=lag[None],
-            host=None if batch.host is None else replace(host, lag=lag[None].cpu()),
+            lag=lag,
+            host=host,
         )
 
     def _near(self, nodes: Points) -> Int64[np.ndarray, "node near"]:

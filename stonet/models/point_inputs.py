@@ -1,4 +1,4 @@
-"""What the network knows of a point beside its past: place, local time and sun."""
+"""What the network knows of a point beside its past: place, local time, sun and gaps."""
 
 from __future__ import annotations
 
@@ -117,3 +117,15 @@ def sun_at_leads(
 def sun_width(time_spec: TimeSpec) -> int:
     """Number of features that `sun_at_leads` gives."""
     return time_spec.horizon + 1 if time_spec.sunny else 0
+
+
+def gaps(batch: Batch) -> Float[Tensor, "node batch gap"]:
+    """The age of the newest value and the share of missing values, by channel."""
+    past, channels = batch.past.shape[1], batch.frames.shape[2]
+    if batch.observed is None:
+        return batch.frames.new_zeros(batch.frames.shape[1], len(batch.past), 2 * channels)
+    observed = batch.observed[batch.past].to(batch.frames.dtype)
+    step = torch.arange(past, 0, -1, device=observed.device)
+    newest = torch.where(observed > 0, step[:, None, None].to(observed), torch.inf).amin(1)
+    age = (newest.clamp(max=past + 1) - 1) / past
+    return torch.cat([age, 1 - observed.mean(1)], dim=-1).transpose(0, 1)

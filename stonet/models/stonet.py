@@ -14,8 +14,6 @@ a node, so points may come and go. `stonet.models.paper` has the network as the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +27,6 @@ from stonet.data.time_spec import TimeSpec
 from stonet.data.windows import Windows, in_batches
 from stonet.graph.halo import Adjacency, build_adjacency, subgraph
 from stonet.graph.multipole import (
-    MultipoleGraph,
     assign_levels,
     build_graph,
     find_radii,
@@ -55,13 +52,15 @@ from stonet.models.forecaster import (
     Forecaster,
     Graphs,
     NodeGraph,
-    QueryGraph,
+    Output,
+    Supervision,
     Tile,
     narrow,
 )
 from stonet.models.point_inputs import (
     PlaceAxes,
     Sites,
+    gaps,
     harmonics,
     harmonics_width,
     local_time,
@@ -69,7 +68,8 @@ from stonet.models.point_inputs import (
     sun_at_leads,
     sun_width,
 )
-from stonet.operators.branch_trunk import BranchTrunk
+from stonet.models.stonet_graphs import EncodedPast, NodesGraph, QueriesGraph
+from stonet.operators.branch_trunk import BranchTrunk, keep
 from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
 from stonet.operators.temporal_modes import TemporalModes
@@ -78,35 +78,6 @@ FEW_SAMPLES = 300_000  # training windows times points, below which candidates c
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
 SCALE_BATCH = 16  # windows that are read together
 SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
-
-
-@dataclass(frozen=True)
-class NodesGraph(NodeGraph):
-    """The nodes as the encoder needs them."""
-
-    multipole: MultipoleGraph
-    sites: Sites
-
-
-@dataclass(frozen=True)
-class QueriesGraph(QueryGraph):
-    """The queries as the decoder needs them."""
-
-    neighbours: Neighbours
-    kriging: KrigingGraph
-    sites: Sites
-    stencil: Stencil | None  # of the linear forecast, where it is the anchor
-
-
-@dataclass(frozen=True)
-class EncodedPast(Encoding):
-    """The nodes after the encoder."""
-
-    latent: Float[Tensor, "node batch latent"]  # v
-    modes: Float[Tensor, "node batch mode"]  # z
-    anchor: Float[Tensor, "node batch knot_channel"]
-    present: Bool[Tensor, "node batch"] | None  # None: all nodes have a past
-    present_on_host: Bool[Tensor, "node batch"] | None  # the same in the host's memory
 
 
 class STONetwork(Forecaster):
@@ -139,7 +110,7 @@ class STONetwork(Forecaster):
         self.seed = graph.seed
         self.levels = assign_levels(nodes, graph.levels, graph.seed)
         self.radii = find_radii(nodes, self.levels, graph)
-        self.anchor = network.anchor
+        self.anchor, self.dropout = network.anchor, network.dropout
         self.axes = PlaceAxes(nodes)
         self.history = History(time_spec, channels)
         width = self.history.width
@@ -157,8 +128,7 @@ class STONetwork(Forecaster):
         edge, sizes = edge_width("sharp", 0), (network.kernels, network.hidden)
         time, sun = harmonics_width(time_spec), sun_width(time_spec)
         self.parametric = mlp(self.axes.width + time, 2 * network.parametric, network.parametric)
-        gaps = 2 * channels
-        self.lift = nn.Linear(width + network.parametric + sun + gaps, network.latent)  # P
+        self.lift = nn.Linear(width + network.parametric + sun + 2 * channels, network.latent)  # P
         self.layers = nn.ModuleList(
             MultipoleLayer(graph.levels, edge, network.latent, *sizes)
             for _ in range(network.layers)
@@ -175,10 +145,9 @@ class STONetwork(Forecaster):
             rank=network.rank,
             kernels=network.kernels,
             hidden=network.hidden,
-            drop=network.dropout,
         )
 
-    def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, Any], ...]:
+    def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, str | float], ...]:
         """How much to regularise and which anchor to take is decided by a race if data are few."""
         if samples > FEW_SAMPLES:
             return ()
@@ -230,7 +199,7 @@ class STONetwork(Forecaster):
         modes = self.modes(rows)
         if present is not None:
             modes = modes.masked_fill(~present[..., None], 0.0)
-        inputs = [modes, *self._at_sites(batch, graph.sites), self._gaps(batch)]
+        inputs = [modes, *self._at_sites(batch, graph.sites), gaps(batch).to(modes.dtype)]
         latent = self.lift(torch.cat(inputs, dim=-1))
         for layer in self.layers:
             latent = layer(latent, graph.multipole, present)
@@ -238,10 +207,31 @@ class STONetwork(Forecaster):
         on_host = None if present is None else batch.on_host.known.any(-1).T.cpu()
         return EncodedPast(latent, modes, anchor, present, on_host)
 
+    def forward(
+        self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
+    ) -> Output:
+        """Encode and decode; in training with dropout."""
+        kept = None
+        if supervision is not None and self.dropout:
+            place = narrow(graphs.queries, QueriesGraph).sites.place
+            kept = keep(place, self.decoder.rank, self.dropout, supervision.seed)
+        encoding = self.encode(batch, graphs.nodes)
+        return Output(self._decode(encoding, batch, graphs, kept))
+
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
         """Anchor + s (<b, tau> / sqrt(R) + c) at the queries."""
+        return self._decode(encoding, batch, graphs)
+
+    def _decode(
+        self,
+        encoding: Encoding,
+        batch: Batch,
+        graphs: Graphs,
+        kept: Float[Tensor, "query 1 rank"] | None = None,
+    ) -> Float[Tensor, "batch future query channel"]:
+        """The forecast, with some branch outputs dropped."""
         encoded, graph = narrow(encoding, EncodedPast), narrow(graphs.queries, QueriesGraph)
         parts = (encoded.latent, encoded.modes, encoded.anchor)
         at_queries = graph.kriging.at_queries(torch.cat(parts, dim=-1), encoded.present_on_host)
@@ -265,6 +255,7 @@ class STONetwork(Forecaster):
             graph.neighbours,
             encoded.present,
             has_history,
+            kept,
         )
         time = harmonics(batch.future_time.to(latent.dtype))
         correction = self.decoder(branch, lead, graph.sites.place, time)
@@ -367,18 +358,6 @@ class STONetwork(Forecaster):
         parametric = self.parametric(torch.cat([place, time], dim=-1))
         sun = sun_at_leads(batch, sites, self.time_spec)
         return [parametric] if sun is None else [parametric, sun]
-
-    def _gaps(self, batch: Batch) -> Float[Tensor, "node batch gap"]:
-        """The age of the newest value and the share of missing values, by channel."""
-        shape = (batch.frames.shape[1], len(batch.past), 2 * self.channels)
-        if batch.observed is None:
-            return self.lift.weight.new_zeros(shape)
-        observed = batch.observed[batch.past].to(self.lift.weight.dtype)
-        step = torch.arange(observed.shape[1], 0, -1, device=observed.device)
-        newest = torch.where(observed > 0, step[:, None, None].to(observed), torch.inf).amin(1)
-        age = (newest.clamp(max=observed.shape[1] + 1) - 1) / observed.shape[1]
-        share = 1 - observed.mean(1)
-        return torch.cat([age, share], dim=-1).transpose(0, 1)
 
     def _scale_of(
         self, has_history: Bool[Tensor, "query batch_or_1"] | None

@@ -17,10 +17,11 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu
+from torch.nn.functional import gelu
 
 from stonet.graph.neighbours import Neighbours
 from stonet.operators.kernel_sum import KernelSum
+from stonet.system.devices import to_device
 
 BRANCH_GAIN = 0.5  # size of the neighbours' part of the branch at the start
 TRUNK_HIDDEN = 64  # hidden units of m1 and m2
@@ -49,7 +50,6 @@ class BranchTrunk(nn.Module):
         rank: R, width of branch and trunk.
         kernels: products in the kernel.
         hidden: hidden units of the kernel.
-        drop: share of branch outputs that is dropped in training.
     """
 
     def __init__(
@@ -65,10 +65,9 @@ class BranchTrunk(nn.Module):
         rank: int,
         kernels: int,
         hidden: int,
-        drop: float,
     ) -> None:
         super().__init__()
-        self.horizon, self.channels, self.rank, self.drop = horizon, channels, rank, drop
+        self.horizon, self.channels, self.rank = horizon, channels, rank
         self.around = KernelSum(edge, latent, rank, kernels, hidden, BRANCH_GAIN)  # B
         self.own = nn.Linear(state, rank)  # D, theta
         self.without_history = nn.Linear(state, rank)
@@ -87,6 +86,7 @@ class BranchTrunk(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "node batch"] | None,
         has_history: Bool[Tensor, "query batch_or_1"] | None,
+        kept: Float[Tensor, "query 1 rank"] | None = None,
     ) -> Float[Tensor, "query batch rank"]:
         """H at every query.
 
@@ -96,12 +96,13 @@ class BranchTrunk(nn.Module):
             neighbours: the nodes around each query.
             present: which nodes have a history; None: all.
             has_history: which queries have one; None: all.
+            kept: factors of b, 0 where it is dropped; None: nowhere.
         """
         own = self.own(state)
         if has_history is not None:
             own = torch.where(has_history[..., None], own, self.without_history(state))
         b = own + self.around(encoded, neighbours, present)
-        b = dropout(b, self.drop, self.training)
+        b = b if kept is None else b * kept
         h = b + gelu(b)
         return h + gelu(self.mix(h))
 
@@ -147,6 +148,23 @@ class BranchTrunk(nn.Module):
             results.append(torch.bmm(some, flat.transpose(1, 2)))
         result = torch.cat(results, dim=1)
         return result.unflatten(-1, (hat.shape[1], self.channels))
+
+
+def keep(
+    queries: Float[Tensor, "query _"], rank: int, drop: float, seed: int
+) -> Float[Tensor, "query 1 rank"]:
+    """The factors of dropout: one draw for all windows, so that they may be divided at will.
+
+    Args:
+        queries: whose number, type and device the result has.
+        rank: width of the branch.
+        drop: share that is dropped.
+        seed: of the draw.
+    """
+    shape = len(queries), 1, rank
+    draws = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+    kept = (draws >= drop).to(queries.dtype) / (1 - drop)
+    return to_device(kept, queries.device)
 
 
 class TrunkNetwork(nn.Module):

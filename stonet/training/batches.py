@@ -48,10 +48,11 @@ class MicroBatch:
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
     draws: Float[Tensor, " future"]  # for teacher forcing
+    seed: int  # of the step
 
     def supervision(self, progress: float) -> Supervision:
         """The targets at this completed share of the training."""
-        return Supervision(self.target, self.mask, progress, self.draws)
+        return Supervision(self.target, self.mask, progress, self.draws, self.seed)
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class BatchLoader:
             batch = hide_sensors(batch, hidden if tile.nodes is None else hidden[tile.nodes])
         draws = _uniform_draws(target.shape[1], key)
         target, mask = to_device(target, self.device), to_device(mask, self.device)
-        return MicroBatch(batch.to(self.device), target, mask, draws)
+        return MicroBatch(batch.to(self.device), target, mask, draws, _seed(key))
 
 
 def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[Index]:
@@ -280,5 +281,9 @@ def hide_sensors(batch: Batch, hidden: Bool[np.ndarray, " node"]) -> Batch:
 
 def _uniform_draws(count: int, key: tuple[int, int]) -> Float[Tensor, " count"]:
     """Numbers in [0, 1) that depend on the key only."""
-    seed = int(np.random.SeedSequence(key).generate_state(1)[0])
-    return torch.rand(count, generator=torch.Generator().manual_seed(seed))
+    return torch.rand(count, generator=torch.Generator().manual_seed(_seed(key)))
+
+
+def _seed(key: tuple[int, int]) -> int:
+    """One number for (seed, step)."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0])

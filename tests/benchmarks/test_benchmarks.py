@@ -26,11 +26,11 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 
 
 @PEERS
-@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize("name", ["encoder", "decoder", "kernel sum"])
 def test_every_peer_computes_the_same_result_in_float64(name: str) -> None:
     errors = max_errors(name, n=30, d=4, hidden=6, degree=7.0)
     errors.pop("gno", None)  # its mean divides by single-precision counts
-    assert set(errors) >= ({"literal", "autograd"} if name == "encoder" else {"pairs", "lags"})
+    assert set(errors) >= ({"pairs", "lags"} if name == "decoder" else {"literal", "autograd"})
     assert max(errors.values()) < 1e-12
 
 

@@ -180,9 +180,9 @@ def test_unseen_points_are_scored_if_there_are_some_and_the_model_is_inductive(
 
 
 def test_the_fixed_decoder_is_scored_at_its_own_points(field) -> None:
-    task = small_task(field, "network.decoder=fixed", unseen=UNSEEN)
+    task = small_task(field, "model=stonet-paper", "paper.decoder=fixed", unseen=UNSEEN)
     scored = {(r["model"], r["points"]) for r in evaluate(fitted_run(task), task)}
-    assert ("stonet", "seen") in scored and ("stonet", "unseen") not in scored
+    assert ("stonet-paper", "seen") in scored and ("stonet-paper", "unseen") not in scored
     assert ("persistence", "unseen") in scored
 
 
@@ -197,7 +197,7 @@ def test_reference_forecasts_accompany_every_model(trained, task, field) -> None
         ("model=linear", ["linear", "persistence", "climatology"]),
         ("model=persistence", ["persistence", "climatology", "linear"]),
         ("model=climatology", ["climatology", "persistence", "linear"]),
-        ('network.base="none"', ["stonet", "persistence", "climatology", "linear"]),
+        ("model=stonet-paper", ["stonet-paper", "persistence", "climatology", "linear"]),
     ):
         other = small_task(field, setting)
         assert list(reference_forecasts(TrainedModel.untrained(other), other)) == names
@@ -212,7 +212,7 @@ def test_daily_persistence_is_a_reference_if_the_past_is_at_least_a_day() -> Non
 
 def test_reference_forecasts_equal_separately_fitted_ones(field, task) -> None:
     """Also the linear one, where the model has no base."""
-    trained = TrainedModel.untrained(small_task(field, 'network.base="none"', unseen=UNSEEN))
+    trained = TrainedModel.untrained(small_task(field, unseen=UNSEEN))
     references = reference_forecasts(trained, task)
     for name in ("persistence", "climatology", "linear"):
         alone = fit_run(small_task(field, f"model={name}", unseen=UNSEEN), None, False, print)[0]
@@ -223,15 +223,6 @@ def test_reference_forecasts_equal_separately_fitted_ones(field, task) -> None:
             rtol=0,
             atol=0,
         )
-
-
-def test_an_untrained_network_scores_as_its_base(records) -> None:
-    for points in ("seen", "unseen", "unseen-no-history"):
-        maes = [
-            find(records, model=m, points=points, channel="all", lead="all", metric="mae")
-            for m in ("stonet", "linear")
-        ]
-        assert maes[0] == pytest.approx(maes[1], rel=1e-5)
 
 
 def test_the_deviation_compares_unseen_points_with_seen_ones(records) -> None:

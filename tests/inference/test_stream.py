@@ -18,6 +18,7 @@ from stonet.inference.session import Session, select_frames
 from stonet.inference.stream import Stream
 from stonet.training.trained_model import TrainedModel
 
+FRAME_WISE = ("model=stonet-paper", "paper.window_time=false")
 PAST = 6
 
 
@@ -54,8 +55,8 @@ def same(one: Field, other: Field) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [(), ("network.window_time=true",), ("model=linear",), ("model=gcgru",)],
-    ids=["stonet", "window time", "linear", "gcgru"],
+    [(), ("model=stonet-paper",), FRAME_WISE, ("model=linear",), ("model=gcgru",)],
+    ids=["stonet", "paper", "frame-wise", "linear", "gcgru"],
 )
 def test_a_stream_forecasts_as_the_field_does(field: Field, settings: tuple[str, ...]) -> None:
     """From the first frame on, with gaps, irregular times and a long interruption."""
@@ -79,8 +80,10 @@ def test_sensors_need_not_be_the_training_points(trained: TrainedModel, field: F
 
 
 def test_a_new_frame_costs_the_encoding_of_one_frame(
-    trained: TrainedModel, field: Field, monkeypatch: pytest.MonkeyPatch
+    field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a model that encodes frame by frame."""
+    trained = stirred_run(*FRAME_WISE)
     encoded, made = [], {"node_graph": 0, "query_graph": 0}
     encode = trained.model.encode
     monkeypatch.setattr(
@@ -102,10 +105,9 @@ def test_a_new_frame_costs_the_encoding_of_one_frame(
     assert len(stream.field.times) == PAST  # older frames are dropped
 
 
-def test_a_frame_s_encoding_does_not_depend_on_the_others(
-    trained: TrainedModel, field: Field
-) -> None:
+def test_a_frame_s_encoding_does_not_depend_on_the_others(field: Field) -> None:
     """So that it can be cached, if the model declares it as frame-wise."""
+    trained = stirred_run(*FRAME_WISE)
     session = Session(trained, field.points)
     batch = latest_batch(trained, field.between(20, 26), field.times[26:27])
     together = session.encode(batch).latent
@@ -113,7 +115,8 @@ def test_a_frame_s_encoding_does_not_depend_on_the_others(
         alone = session.encode(select_frames(batch, frame, frame + 1)).latent[0]
         present = batch.present[frame]  # latents of other nodes are never used
         torch.testing.assert_close(together[frame][present], alone[present], rtol=0, atol=1e-5)
-    assert trained.model.frame_wise and not stirred_run("network.window_time=true").model.frame_wise
+    assert trained.model.frame_wise
+    assert not any(stirred_run(*s).model.frame_wise for s in ((), FRAME_WISE[:1]))
 
 
 def test_frames_that_do_not_fit_are_refused(trained: TrainedModel, field: Field) -> None:

@@ -138,35 +138,6 @@ def test_with_few_validation_rows_the_rmse_is_that_of_training() -> None:
     torch.testing.assert_close(base.rmse[0, 1:].double(), error, rtol=1e-3, atol=0)
 
 
-def test_the_whitened_regressors_are_uncorrelated() -> None:
-    train = windows(noise(60, 12, 1))
-    base = fitted(train, windows(noise(20, 12, 1, seed=2)))
-    nothing = replace(train, starts=train.starts[:0])  # no validation: the smallest ridge
-    fit_linear(base, train, nothing, POINTS)
-    regressors = base.regressors(
-        train.inputs(np.arange(len(train))),
-        single(make_stencil(POINTS, POINTS, base.covariance)),
-    )
-    z = base.whiten(regressors).flatten(0, 1)
-    z = z[:, z.std(0) > 0.5]  # some directions do not vary
-    torch.testing.assert_close(z.mean(0), torch.zeros(z.shape[1]).double(), atol=1e-6, rtol=0)
-    covariance = z.T @ z / len(z)
-    torch.testing.assert_close(covariance, torch.eye(len(covariance)).double(), atol=0.02, rtol=0)
-
-
-def test_a_kriged_history_is_whitened_as_an_observed_one() -> None:
-    train = windows(noise(60, 12, 1))
-    base = fitted(train, windows(noise(20, 12, 1, seed=2)))
-    stencil = single(make_stencil(POINTS, POINTS, base.covariance))
-    regressors = base.regressors(train.inputs(np.arange(len(train))), stencil)
-    hidden = torch.ones_like(regressors.has_history)
-    kriged = base.whiten(regressors.without_history(hidden))
-    others = regressors.columns[..., regressors.own_columns :]
-    columns = torch.cat([regressors.kriged_history, others], dim=-1)
-    torch.testing.assert_close(kriged, columns @ base.whitening[0])
-    assert (kriged - base.whiten(regressors)).abs().max() > 0.1
-
-
 def test_without_any_observed_target_the_base_remains_persistence() -> None:
     train = windows(noise(60, 12, 1))
     train = replace(train, labels=np.zeros((len(train), TIMES.horizon), bool))

@@ -238,35 +238,6 @@ def test_the_ridge_is_chosen_on_validation_or_on_training_without_validation() -
     assert best_penalty([(train, nothing)]).ridge < 1e-6 < chosen.ridge
 
 
-def test_whitened_regressors_are_uncorrelated_with_mean_zero() -> None:
-    x, y = rows(0)
-    white = moments((x, y)).whitening(1e-14, width=COLUMNS - 1)
-    z = x @ white
-    np.testing.assert_allclose(z.mean(0), 0, atol=1e-9)
-    np.testing.assert_allclose(z.T @ z / len(z), np.eye(COLUMNS - 1), atol=1e-9)
-
-
-def test_whitening_keeps_the_directions_of_largest_variance() -> None:
-    x, y = rows(0)
-    train, keep = moments((x, y)), np.array([0, 1, 4])
-    narrow = train.whitening(1e-14, width=1)
-    variance, direction = np.linalg.eigh(np.cov(x[:, :-1].T, bias=True))
-    along = narrow[:-1, 0] * np.sqrt(variance[-1])
-    np.testing.assert_allclose(np.abs(along), np.abs(direction[:, -1]), atol=1e-9)
-    some = train.take(keep).whitening(1e-14, width=4)
-    assert (some[:, 2:] == 0).all()
-    z = x[:, keep] @ some[:, :2]
-    np.testing.assert_allclose(z.T @ z / len(z), np.eye(2), atol=1e-9)
-
-
-def test_directions_with_less_variance_than_the_ridge_stay_small() -> None:
-    x, y = rows(0)
-    x[:, 3] = x[:, 0] + 1e-9 * x[:, 3]  # equal up to noise
-    z = x @ moments((x, y)).whitening(1e-6, width=COLUMNS - 1)
-    spread = z.std(0)
-    assert spread[-1] < 0.01 and (spread[:-1] > 0.9).all()
-
-
 def test_sums_with_noise_are_the_expected_sums_of_noisy_columns() -> None:
     x, y = rows(0)
     noise = np.array([0.5, 2.0, 0.0, 0.1, 0.0])

@@ -18,7 +18,8 @@ from stonet.models import contract
 from stonet.models.contract import CHECKS, check_forecaster, make_case
 from stonet.models.forecaster import Encoding, Forecaster, Graphs, QueryGraph, narrow
 from stonet.models.registry import MODELS
-from stonet.models.stonet import QueriesGraph, STONetwork
+from stonet.models.stonet import STONetwork
+from stonet.models.stonet_graphs import QueriesGraph
 
 PLACES = {"plane": ("plane", 1), "sphere": ("sphere", 2)}  # kind and channels
 SMALLER = {  # settings that make a model faster

@@ -13,6 +13,7 @@ from helpers.contracts import Case, as_float64, forecast, small_field, small_poi
 
 from stonet.data.batch import Batch, make_batch
 from stonet.data.geometry import Points
+from stonet.models.stonet import STONetwork
 from stonet.training.trained_model import TrainedModel
 
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -46,6 +47,39 @@ def test_a_query_at_a_node_has_the_forecast_of_the_node(variant: str) -> None:
     case.assert_equal(together[:, :, :2], every[:, :, chosen])
     alone = [forecast(model, batch, nodes, mixed.take(np.array([i]))) for i in range(len(mixed))]
     case.assert_equal(torch.cat(alone, dim=2), together)
+
+
+def without_correction(model: STONetwork) -> STONetwork:
+    """The model with u = 0 in the decoder."""
+    with torch.no_grad():
+        for name, parameter in model.decoder.named_parameters():
+            if name == "bias" or name.startswith(("trunk_lead", "trunk_place", "trunk_time")):
+                parameter.zero_()
+    return model
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_a_correction_the_forecast_is_the_anchor(place: str) -> None:
+    case = case_of(place, "network.anchor=linear")
+    model, batch = without_correction(case.model()), case.batch(3)
+    graphs = model.graphs(case.nodes)
+    linear = model.base(batch, graphs.queries.stencil)
+    torch.testing.assert_close(model(batch, graphs).forecast, linear, rtol=1e-6, atol=1e-6)
+    case = case_of(place, "network.anchor=last")
+    model, batch = without_correction(case.model()), case.batch(3, missing=0.0)
+    newest = batch.frames[batch.past[:, -1], None].expand(-1, 4, -1, -1)
+    case.assert_equal(forecast(model, batch, case.nodes), newest)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_at_lead_zero_the_forecast_is_the_newest_value(variant: str) -> None:
+    """Where it was observed, whatever the network has learned; the linear one up to its ridge."""
+    case = case_of("sphere, two channels", *VARIANTS[variant])
+    batch = replace(window(case, np.array([0])), lead=torch.zeros(1, 1).double())
+    newest = batch.frames[batch.past[:, -1], None]
+    found = forecast(case.model(), batch, case.nodes)
+    close = 5e-3 if variant == "linear anchor" else 1e-5
+    torch.testing.assert_close(found, newest, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 def decoder(time: int = 2) -> BranchTrunk:
     sizes = {"edge": 5, "latent": 3, "state": 4, "place": 2, "time": time, "horizon": 3}
-    return randomise(BranchTrunk(**sizes, channels=2, rank=5, kernels=2, hidden=6, drop=0.0))
+    return randomise(BranchTrunk(**sizes, channels=2, rank=5, kernels=2, hidden=6))
 
 
 @pytest.mark.parametrize("time", [0, 2])
@@ -54,7 +54,7 @@ def test_an_untrained_trunk_is_small() -> None:
     """Q starts at zero and the networks near it, so that the forecast starts at the anchor."""
     torch.manual_seed(0)
     sizes = {"edge": 5, "latent": 16, "state": 20, "place": 2, "time": 4, "horizon": 6}
-    module = BranchTrunk(**sizes, channels=1, rank=64, kernels=2, hidden=8, drop=0.0)
+    module = BranchTrunk(**sizes, channels=1, rank=64, kernels=2, hidden=8)
     branch = torch.randn(10, 4, 64)
     lead = torch.arange(1.0, 7.0)[None]
     with torch.no_grad():

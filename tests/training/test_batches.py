@@ -154,3 +154,43 @@ def test_tiles_are_used_for_many_points_and_models_that_support_them(tmp_path: P
     with pytest.raises(UsageError, match=r"cannot be trained in tiles.*train\.tile"):
         fit_run(baseline, tmp_path / "run", False, lambda progress: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_batches_are_a_pure_function_of_seed_and_epoch() -> None:
+    windows = Task.of(small_dataset(), quick()).windows("train")
+    orders = {epoch: windows.order(4, 2, 7, epoch) for epoch in range(4)}
+    np.random.default_rng().random()
+    for epoch in reversed(range(4)):
+        np.testing.assert_equal(windows.order(4, 2, 7, epoch), orders[epoch])
+        drawn = np.concatenate(orders[epoch])
+        assert len(set(drawn)) == len(drawn) and len(drawn) >= len(windows) - 4
+    others = [orders[0], orders[1], windows.order(4, 2, 8, 0)]
+    assert len({tuple(np.concatenate(order)) for order in others}) == 3
+
+
+def test_hidden_sensors_depend_on_seed_and_step() -> None:
+    task = Task.of(small_dataset(), quick())
+    batch = task.windows("train").inputs(np.arange(4))
+    assert batch.observed is not None
+    drawn = set()
+    for key in ((0, 1), (0, 2), (1, 1)):
+        hidden = hidden_sensors(task.nodes, 0.5, 0.0, key)
+        torch.rand(3)
+        assert np.array_equal(hidden, hidden_sensors(task.nodes, 0.5, 0.0, key))
+        drawn.add(tuple(hidden.tolist()))
+        assert 3 < int(hidden.sum()) < 17
+        result = hide_sensors(batch, hidden)
+        kept = torch.from_numpy(~hidden)[None, :, None]
+        assert torch.equal(result.observed, batch.observed & kept)
+        assert torch.equal(result.frames, torch.where(result.observed, batch.frames, 0.0))
+    assert len(drawn) == 3
+    assert hide_sensors(batch, np.zeros(len(task.nodes), bool)) is batch
+
+
+def test_a_hidden_region_holds_the_sensors_nearest_to_one_of_them() -> None:
+    nodes = Task.of(small_dataset(), quick()).nodes
+    hidden = np.flatnonzero(hidden_sensors(nodes, 0.3, 1.0, (0, 5)))
+    assert len(hidden) == round(0.3 * len(nodes))
+    distance = np.linalg.norm(nodes.embedded[:, None] - nodes.embedded[None], axis=-1)
+    nearest = [set(np.argsort(row)[: len(hidden)]) for row in distance]
+    assert set(hidden) in nearest

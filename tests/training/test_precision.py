@@ -45,9 +45,10 @@ def fit(precision: str, *settings: str) -> tuple[TrainedModel, State]:
 )
 def test_losses_in_bf16_are_close_to_those_in_float32(settings: tuple[str, ...]) -> None:
     (exact, expected), (rounded, state) = (fit(p, *settings) for p in ("float32", "bf16"))
+    close = {"rel": 0.02, "abs": 3e-3}  # of a field of unit variance
     for one, other in zip(expected.history[1:], state.history[1:], strict=True):
-        assert other["train"] == pytest.approx(one["train"], rel=0.02)
-        assert other["validation"] == pytest.approx(one["validation"], rel=0.02)
+        assert other["train"] == pytest.approx(one["train"], **close)
+        assert other["validation"] == pytest.approx(one["validation"], **close)
     weights = rounded.model.state_dict()
     for name, value in exact.model.state_dict().items():
         assert weights[name].dtype == value.dtype
@@ -86,7 +87,7 @@ def test_sums_over_neighbours_are_exact_under_autocast(name: str) -> None:
         rounded = model(batch, graphs).forecast
     assert torch.equal(model(batch, graphs).forecast, exact)  # autocast has ended
     error = (rounded - exact).abs().max() / exact.abs().max()
-    assert 0 < error < 0.02
+    assert 0 < error < 0.03
     with autocast("float32", CPU):
         assert torch.equal(model(batch, graphs).forecast, exact)
 

@@ -106,7 +106,7 @@ def test_what_the_user_has_set_is_not_raced(monkeypatch: pytest.MonkeyPatch) -> 
     assert not {"train.decay", "network.anchor"} & settings_given(given)
 
 
-@pytest.mark.parametrize("settings", ["train.race=0", "train.epochs=1"])
+@pytest.mark.parametrize("settings", ["train.race=0", "train.race=0.05"])
 def test_without_a_race_the_first_candidate_is_used(
     settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

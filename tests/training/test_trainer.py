@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from helpers.small import quick, small_dataset, small_field
@@ -21,7 +20,6 @@ from stonet.data.field import Dataset
 from stonet.errors import DataError, ModelFileError, StonetError, UsageError
 from stonet.models.stonet import STONetwork
 from stonet.training import trainer as trainer_module
-from stonet.training.batches import hidden_sensors, hide_sensors
 from stonet.training.fit import fit_run
 from stonet.training.loss import Sums, error_sums, masked_loss
 from stonet.training.run_folder import RunFolder, unpack
@@ -88,18 +86,6 @@ def test_a_training_depends_on_its_seed_and_not_on_the_global_generator(
     assert weights(fit(quick("train.seed=1"))[0]) != weights(trained)
 
 
-def test_batches_are_a_pure_function_of_seed_and_epoch() -> None:
-    windows = Task.of(small_dataset(), quick()).windows("train")
-    orders = {epoch: windows.order(4, 2, 7, epoch) for epoch in range(4)}
-    np.random.default_rng().random()
-    for epoch in reversed(range(4)):
-        np.testing.assert_equal(windows.order(4, 2, 7, epoch), orders[epoch])
-        drawn = np.concatenate(orders[epoch])
-        assert len(set(drawn)) == len(drawn) and len(drawn) >= len(windows) - 4
-    others = [orders[0], orders[1], windows.order(4, 2, 8, 0)]
-    assert len({tuple(np.concatenate(order)) for order in others}) == 3
-
-
 def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     task, targets = Task.of(small_dataset(), quick()), []
     trainer = Trainer(TrainedModel.untrained(task), task)
@@ -111,7 +97,8 @@ def test_a_step_trains_on_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(trainer_module, "error_sums", sums)
     trainer.fit()
     windows = trainer.windows
-    expected = [batch for epoch in range(2) for batch in windows.order(4, 2, 0, epoch)[:3]]
+    each = trainer.config.consecutive or 1
+    expected = [b for epoch in range(2) for b in windows.order(4, each, 0, epoch)[:3]]
     assert len(targets) == 6
     for target, batch in zip(targets, expected, strict=True):
         assert torch.equal(target, windows.targets(batch)[0])
@@ -141,37 +128,8 @@ def test_steps_change_all_parameters_that_require_a_gradient() -> None:
     trainer.fit(None, False, record)
     constant = {name for name, value in trail[0].items() if value == trail[-1][name]}
     assert all(p.requires_grad != (n in constant) for n, p in trained.model.named_parameters())
-    (optimiser,) = trainer.optimisers
-    (group,) = optimiser.param_groups
-    assert len(group["params"]) == len(trail[0]) - len(constant)
-
-
-def test_hidden_sensors_depend_on_seed_and_step() -> None:
-    task = Task.of(small_dataset(), quick())
-    batch = task.windows("train").inputs(np.arange(4))
-    assert batch.observed is not None
-    drawn = set()
-    for key in ((0, 1), (0, 2), (1, 1)):
-        hidden = hidden_sensors(task.nodes, 0.5, 0.0, key)
-        torch.rand(3)
-        assert np.array_equal(hidden, hidden_sensors(task.nodes, 0.5, 0.0, key))
-        drawn.add(tuple(hidden.tolist()))
-        assert 3 < int(hidden.sum()) < 17
-        result = hide_sensors(batch, hidden)
-        kept = torch.from_numpy(~hidden)[None, :, None]
-        assert torch.equal(result.observed, batch.observed & kept)
-        assert torch.equal(result.frames, torch.where(result.observed, batch.frames, 0.0))
-    assert len(drawn) == 3
-    assert hide_sensors(batch, np.zeros(len(task.nodes), bool)) is batch
-
-
-def test_a_hidden_region_holds_the_sensors_nearest_to_one_of_them() -> None:
-    nodes = Task.of(small_dataset(), quick()).nodes
-    hidden = np.flatnonzero(hidden_sensors(nodes, 0.3, 1.0, (0, 5)))
-    assert len(hidden) == round(0.3 * len(nodes))
-    distance = np.linalg.norm(nodes.embedded[:, None] - nodes.embedded[None], axis=-1)
-    nearest = [set(np.argsort(row)[: len(hidden)]) for row in distance]
-    assert set(hidden) in nearest
+    groups = [group for optimiser in trainer.optimisers for group in optimiser.param_groups]
+    assert sum(len(group["params"]) for group in groups) == len(trail[0]) - len(constant)
 
 
 def test_learning_rate_schedules() -> None:
@@ -205,12 +163,15 @@ def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
 
 
 def test_schedule_and_clipping_are_applied(steps_taken: list[tuple[float, float]]) -> None:
-    fit(config := quick("train.clip=1e6", "train.epochs=1", "train.lr=3e-3"))
+    adam = ("train.optimiser=adam", "train.epochs=1", "train.lr=3e-3")
+    fit(config := quick("train.clip=1e6", *adam))
     unclipped = [norm for _, norm in steps_taken]
-    rates = [3e-3 * learning_rate_factor(config.train, step, step / 3) for step in range(3)]
+    rates = [
+        3e-3 * learning_rate_factor(config.train.complete, step, step / 3) for step in range(3)
+    ]
     assert [rate for rate, _ in steps_taken] == rates
     steps_taken.clear()
-    fit(quick("train.clip=0.01", "train.epochs=1"))
+    fit(quick("train.clip=0.01", *adam))
     clipped = [norm for _, norm in steps_taken]
     assert min(unclipped) > 0.01 and max(clipped) <= 0.01 * (1 + 1e-4)
 
@@ -421,7 +382,7 @@ def test_resuming_with_other_settings_or_data_is_refused(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         fit(quick(), tmp_path / "run", on_progress=Stop(2))
     before = saved(tmp_path / "run")
-    message = r"Cannot resume: config\.train\.lr was 0\.01 and is now 0\.02\. Resume with the same"
+    message = r"Cannot resume: config\.train\.lr was 0\.003 and is now 0\.02\. Resume with the same"
     with pytest.raises(UsageError, match=message):
         fit(quick("train.lr=0.02"), tmp_path / "run", resume=True)
     other = Dataset((replace(small_field(), values=small_field().values * 1.001),), "small")
