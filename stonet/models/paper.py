@@ -7,7 +7,7 @@ r"""The paper's network and nothing else: lift, encode, decode, project, reconst
                          + theta_i^k)
     u(x, t) = P' v_dec(x, t),     loss: MAE of u + alpha MAE of P' v_enc
 
-`docs/paper.md` lists every choice that the paper leaves open and every deviation. The settings are
+`docs/explanation/paper.md` lists every choice that the paper leaves open and every deviation. The settings are
 those of the section `paper`.
 """
 

@@ -234,7 +234,7 @@ def test_quantiles_need_a_calibration(trained: TrainedModel):
 
 
 def test_a_comparison_offers_feedback_to_every_model(task: Task):
-    names = ["linear", "persistence", "climatology"]
+    names = ["linear", "persistence"]
     arguments = task.dataset, task.config, names, Budget(epochs=0)
     plain, corrected = (compare(*arguments, feedback=feedback) for feedback in (False, True))
     for name in names:
