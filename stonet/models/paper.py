@@ -7,8 +7,8 @@ r"""The paper's network and nothing else: lift, encode, decode, project, reconst
                          + theta_i^k)
     u(x, t) = P' v_dec(x, t),     loss: MAE of u + alpha MAE of P' v_enc
 
-`docs/explanation/paper.md` lists every choice that the paper leaves open and every deviation. The settings are
-those of the section `paper`.
+`docs/explanation/paper.md` lists every choice that the paper leaves open and every deviation. The
+settings are those of the section `paper`.
 """
 
 from __future__ import annotations

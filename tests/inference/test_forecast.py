@@ -225,7 +225,7 @@ def test_frames_a_nanosecond_apart_are_not_too_old(trained: TrainedModel) -> Non
     """As floating-point numbers of nanoseconds all of them would be the same time."""
     spec = replace(trained.time_spec, step=1)
     start = int(np.datetime64("2026-03-01", "ns").astype(np.int64))
-    field = small_field()
+    field = small_field("sphere", channels=2)
     field = replace(field, times=start + np.arange(len(field.times)))
     frames = latest_frames(replace(trained, time_spec=spec), field)
     np.testing.assert_array_equal(frames.times, field.times[-spec.past :])
