@@ -172,5 +172,5 @@ def test_the_preset_brings_its_own_training() -> None:
     assert load_config("operator").model == "stonet-operator"
     task = small_task(small_field("plane"), MODEL, "train.batch=none", "train.consecutive=none")
     train = TrainedModel.untrained(task).config.train
-    assert (train.lr, train.batch, train.consecutive) == (3e-3, 16, 4)
+    assert (train.lr, train.batch, train.consecutive) == (1e-2, 16, 4)
     assert OperatorNetwork.muon and OperatorNetwork.adam_only == ("decoder.trunk",)

@@ -59,7 +59,7 @@ PLANTED = {  # name: field, level, pattern of the finding
     "silent": (
         with_value(np.nan, (slice(560, None), 6)),
         "warning",
-        r"1 station of 40 is silent at the end.*'S06' since 2024-03-24 07:00 \(1\.67 d\)",
+        r"1 station of 40 is silent at the end.*'S06' since 2024-03-24 07:00 \(1\.667 d\)",
     ),
     "dead channel": (with_value(np.nan, (slice(None), 9, 1)), "note", r"never reports rh.*'S09'"),
     "asynchronous": (

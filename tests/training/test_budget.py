@@ -132,7 +132,7 @@ def run(folder: Path, stop: int = 10**6, resume: bool = False, minutes: float = 
         if next(events) == stop:
             raise KeyboardInterrupt
 
-    task = Task.of(small_dataset(), quick(f"train.minutes={minutes}"))
+    task = Task.of(small_dataset(), quick(f"train.minutes={minutes}", "train.race=0"))
     return fit_run(task, folder, resume, watch)[1]
 
 

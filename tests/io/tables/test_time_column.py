@@ -152,7 +152,7 @@ def test_an_unknown_zone_is_refused():
 @given(
     st.lists(
         st.tuples(
-            st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)),
+            st.datetimes(datetime(1900, 1, 1), datetime(2190, 1, 1)),
             st.integers(-14 * 60, 14 * 60),
         ),
         min_size=1,
