@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,10 +183,8 @@ class STONet(display.Described):
                     watch(event)
 
             task = Task.of(as_dataset(data, config.read), config)
-            started = time.monotonic()
             self._trained, self.state = fit_run(task, folder, resume, on_event)
-            trained_for = time.monotonic() - started
-        self._calibration = calibrate_run(self._trained, task, folder, trained_for)
+        self._calibration = calibrate_run(self._trained, task, folder)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})

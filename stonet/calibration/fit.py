@@ -23,7 +23,6 @@ from stonet.models.forecaster import Forecaster
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
-SECONDS = 30.0  # that the forecasts of a calibration may take, about
 MONTH_WINDOWS = 96  # of the training part, which tell the months apart
 ROUNDS = 2  # of fitting scale and quantiles in turn
 MAX_ROWS = 2**21  # errors of a channel that are used
@@ -32,10 +31,7 @@ SampleErrors = Float32[np.ndarray, "_ lead _ channel"]  # (issue, lead, point, c
 
 
 def calibrate(
-    trained: TrainedModel,
-    task: Task,
-    model: Forecaster | None = None,
-    seconds: float = SECONDS,
+    trained: TrainedModel, task: Task, model: Forecaster | None = None
 ) -> Calibration | None:
     """Fit the feedback and the intervals of a model to the validation part.
 
@@ -43,7 +39,6 @@ def calibrate(
         trained: gives scaler and times.
         task: the data it was trained on.
         model: another model of the same task, such as a baseline (None: the trained one).
-        seconds: time that the forecasts may take, about.
 
     Returns:
         the calibration; None if no error is known in the validation part.
@@ -51,7 +46,7 @@ def calibrate(
     Example:
         >>> calibrate(trained, task).corrected.score_at(0.9)
     """
-    collector = Collector(trained.model if model is None else model, trained, task, seconds)
+    collector = Collector(trained.model if model is None else model, trained, task)
     samples = collector.collect()
     if samples is None or not np.isfinite(samples.validation.errors).any():
         return None

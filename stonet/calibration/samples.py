@@ -8,7 +8,6 @@ a validation forecast is issued.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from stonet.models.forecaster import Forecaster, Graphs
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
-TIMED_WINDOWS = 4  # whose duration decides how many follow
+MAX_FORECASTS = 100_000  # windows times points: a number, not a time, so that seeds decide all
 MIN_WINDOWS, MAX_WINDOWS = 48, 800  # forecast in all
 HISTORY_SHARE = 0.6  # of the windows that are forecast at points with history
 MIN_TARGETS, MAX_TARGETS = 32, 256  # points whose errors are kept
@@ -84,26 +83,23 @@ class Samples:
 
 
 class Collector:
-    """Makes the forecasts of the samples within a given time.
+    """Makes the forecasts of the samples; fewer windows if there are many points.
 
     Args:
         model: whose forecasts these are.
         trained: gives scaler and times.
         task: the data.
-        seconds: that all forecasts may take, about.
     """
 
-    def __init__(
-        self, model: Forecaster, trained: TrainedModel, task: Task, seconds: float
-    ) -> None:
-        self.model, self.trained, self.task, self.seconds = model, trained, task, seconds
+    def __init__(self, model: Forecaster, trained: TrainedModel, task: Task) -> None:
+        self.model, self.trained, self.task = model, trained, task
         self.random = np.random.default_rng(0)
         seen = task.dataset.seen
         each = MAX_WINDOWS * HISTORY_SHARE * task.time_spec.horizon * len(trained.channels)
         self.most = int(np.clip(MAX_ERRORS / each, MIN_TARGETS, MAX_TARGETS))
         self.targets = np.sort(self.random.permutation(seen)[: self.most])
         self.per_day = max(1, round(spacing(task.time_spec) / task.time_spec.step))
-        self.windows = MIN_WINDOWS
+        self.windows = int(np.clip(MAX_FORECASTS // len(seen), MIN_WINDOWS, MAX_WINDOWS))
         self.usual = 0.0  # median distance of a hidden point to the others
         self.rows: dict[int, tuple[Issues, int]] = {}  # of an episode: its issues, first row
 
@@ -116,7 +112,9 @@ class Collector:
         series = [(whole, issues) for whole, issues in series if len(issues)]
         if not series:
             return None
-        graphs = self._timed(*series[0])
+        past = self._past(series[0][0], None)
+        past.errors(series[0][1][:1])  # builds the graphs
+        graphs = past.graphs
         chosen = self._chosen(series, int(HISTORY_SHARE * self.windows))
         history, earlier = self._with_history(chosen, graphs)
         without = tuple(self._folds(chosen)) if self.model.inductive else ()
@@ -149,17 +147,6 @@ class Collector:
         """The forecasts at points with history."""
         seen = self.task.dataset.seen
         return PastForecasts(self.model, self.trained, whole, seen, self.targets, graphs)
-
-    def _timed(self, whole: Field, issues: Issues) -> Graphs:
-        """Set the number of windows that the time allows; returns the graphs built for it."""
-        past = self._past(whole, None)
-        past.errors(issues[:1])  # builds the graphs
-        started = time.perf_counter()
-        past.errors(issues[-TIMED_WINDOWS:])
-        each = (time.perf_counter() - started) / min(TIMED_WINDOWS, len(issues))
-        allowed = self.seconds / max(each, 1e-9)
-        self.windows = int(np.clip(allowed, MIN_WINDOWS, MAX_WINDOWS))
-        return past.graphs
 
     def _chosen(self, series: list[Series], limit: int) -> list[Series]:
         """As many issue times as the limit allows, evenly spread over the hours of the day.

@@ -6,17 +6,15 @@ from pathlib import Path
 
 from stonet.calibration.conformal import Calibration
 from stonet.calibration.document import FILE, from_bytes, to_bytes
-from stonet.calibration.fit import SECONDS, calibrate
+from stonet.calibration.fit import calibrate
 from stonet.system import distributed
 from stonet.training.run_folder import RunFolder
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
-TRAINING_SHARE = 0.1  # of the training time that a calibration may take
-
 
 def calibrate_run(
-    trained: TrainedModel, task: Task, folder: str | Path | None = None, trained_for: float = 0.0
+    trained: TrainedModel, task: Task, folder: str | Path | None = None
 ) -> Calibration | None:
     """Calibrate a trained model and publish the calibration in its run folder.
 
@@ -24,15 +22,13 @@ def calibrate_run(
         trained: the model.
         task: what it was trained for.
         folder: its run folder (None: the calibration stays in memory).
-        trained_for: seconds of the training; a tenth of it may be used, or SECONDS if these are
-            more.
 
     Returns:
         the calibration; None where no error is known, and in all processes but the first.
     """
     if not distributed.is_first():
         return None
-    calibration = calibrate(trained, task, seconds=max(SECONDS, TRAINING_SHARE * trained_for))
+    calibration = calibrate(trained, task)
     if calibration is not None and folder is not None:
         RunFolder(folder).publish({FILE: to_bytes(calibration, trained.channels)})
     return calibration

@@ -109,10 +109,8 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
     if len(task.nodes) > MAX_LAPTOP_POINTS and config.train.minutes is None:
         say("note: many points train slowly; see --minutes 10, --points 2000, --bbox.", quiet)
     with resumable(), training_bar(quiet) as watch:
-        began = time.monotonic()
         trained, state = fit_run(task, out, resume, watch)
-        trained_for = time.monotonic() - began
-    calibrate_run(trained, task, out, trained_for)
+    calibrate_run(trained, task, out)
     if not quiet and len(task.nodes) <= MAX_LAPTOP_POINTS:
         _compare_with_persistence(trained, task)
     if as_json and distributed.is_first():

@@ -204,7 +204,7 @@ def test_leads_between_the_trained_ones_have_intervals_between(
 
 
 def test_points_without_history_are_hidden_from_the_inputs(trained: TrainedModel, task: Task):
-    samples = Collector(trained.model, trained, task, seconds=5.0).collect()
+    samples = Collector(trained.model, trained, task).collect()
     assert samples is not None and len(samples.without) >= 3
     assert not samples.history.distance.any()
     assert not {*task.dataset.unseen} & {*samples.history.target.tolist()}
