@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stonet.training.task import Task
     from stonet.training.trained_model import TrainedModel
 
-SHORT_TRAINING = ("train.epochs=6", "train.steps=60")  # about 90 s on two cores
+SHORT_TRAINING = ("train.epochs=16", "train.steps=60")  # about two minutes on two cores
 EPISODE, ISSUE_FRAME = 93, 50  # the test episode that is drawn, and the frame it is forecast from
 
 
