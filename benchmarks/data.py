@@ -11,7 +11,7 @@ from stonet.training.task import Task
 
 HOUR = 3600 * 10**9  # nanoseconds
 START = 1_600_000_000 * 10**9  # nanoseconds since 1970
-WEATHER = ("graph.levels=3", "data.past=12", "data.horizon=12")
+WEATHER = ("graph.levels=3", "data.past=12", "data.horizon=12", "network.anchor=blend")
 LATENT = NetworkConfig().latent  # d of the default network
 WINDOWS_PER_EPOCH = 2300  # of the paper's weather task
 

@@ -77,6 +77,7 @@ from stonet.operators.temporal_modes import TemporalModes
 FEW_SAMPLES = 100_000  # training windows times points, below which the linear forecast is needed
 MANY_SAMPLES = 400_000  # from which on no regularisation is
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
+MIN_CHANGE = 1e-3  # unit of changes at least, in standard deviations: less is rounding
 SCALE_BATCH = 16  # windows that are read together
 SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
 
@@ -250,7 +251,7 @@ class STONetwork(Forecaster):
             regressors = self.base.regressors(batch, graph.stencil)
             at_leads = self.base.at_trained_leads(regressors, batch).transpose(0, 1)
             at_leads = at_leads.clamp(self.base.lower, self.base.upper).to(now.dtype)
-            change = (at_leads - now)[:, :, 1:] / self.scale[0, 1:].clamp(min=1e-6)
+            change = (at_leads - now)[:, :, 1:] / self.scale[0, 1:].clamp(min=MIN_CHANGE)
             state.append(change.flatten(2))
         lead = batch.lead.to(latent.dtype)
         branch = self.decoder.branch(

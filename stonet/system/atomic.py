@@ -44,6 +44,9 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove(backup)
 
 
+REMOVALS = 100  # attempts to delete a folder
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file so that the new content survives a power failure.
 
@@ -131,5 +134,7 @@ def acquire_lock(path: Path) -> int:
 def _remove(path: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
-    elif path.is_dir():
+    for _ in range(REMOVALS):  # threads of a writer that failed may still add files
+        if not path.is_dir():
+            return
         shutil.rmtree(path, ignore_errors=True)

@@ -382,7 +382,7 @@ def test_resuming_with_other_settings_or_data_is_refused(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         fit(quick(), tmp_path / "run", on_progress=Stop(2))
     before = saved(tmp_path / "run")
-    message = r"Cannot resume: config\.train\.lr was 0\.003 and is now 0\.02\. Resume with the same"
+    message = r"Cannot resume: config\.train\.lr was 0\.001 and is now 0\.02\. Resume with the same"
     with pytest.raises(UsageError, match=message):
         fit(quick("train.lr=0.02"), tmp_path / "run", resume=True)
     other = Dataset((replace(small_field(), values=small_field().values * 1.001),), "small")
