@@ -21,12 +21,19 @@ NEAR = 1e-3  # steps; a lag this close to an integer counts as an integer
 
 @dataclass(frozen=True)
 class MissingPattern:
-    """Which nodes have no value at all in a window; it decides how gaps are filled."""
+    """Which nodes have no value at all in a window; it decides how gaps are filled.
 
-    some: bool  # there are nodes without any value
-    gaps: bool  # other nodes lack some of their values
-    same_channels: bool  # a node without values lacks them in all channels
-    same_windows: tuple[bool, ...]  # by channel: the same nodes in every window
+    Args:
+        some: there are nodes without any value.
+        gaps: other nodes lack some of their values.
+        same_channels: a node without values lacks them in all channels.
+        same_windows: by channel: the same nodes in every window.
+    """
+
+    some: bool
+    gaps: bool
+    same_channels: bool
+    same_windows: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -38,22 +45,39 @@ class Batch:
 
     Branches of the computation depend on values in host memory (`on_host`), so that no branch
     synchronises with the GPU. A batch that was changed on a GPU has no copy in host memory.
+
+    Args:
+        frames: normalised values; 0 where missing.
+        observed: None: every value was observed.
+        frame_time: calendar features of each frame.
+        past: positions of the inputs in `frames`, oldest first.
+        lag: of the inputs, in steps; 0 is the issue time.
+        lead: of the targets, in steps.
+        future_time: calendar features of the targets.
+        issue_time: calendar features of the issue time.
+        hour: of the day, at the issue time.
+        sun: at integer steps around the issue time.
+        host: a copy in host memory; None: this batch is in host memory.
     """
 
-    frames: Float[Tensor, "frame node channel"]  # 0 where missing
-    observed: Bool[Tensor, "frame node channel"] | None  # None: every value was observed
+    frames: Float[Tensor, "frame node channel"]
+    observed: Bool[Tensor, "frame node channel"] | None
     frame_time: Float[Tensor, "frame feature"]
     past: Int[Tensor, "batch past"]
-    lag: Float[Tensor, "rows past"]  # of the inputs, in steps; 0 is the issue time
-    lead: Float[Tensor, "rows future"]  # of the targets, in steps
+    lag: Float[Tensor, "rows past"]
+    lead: Float[Tensor, "rows future"]
     future_time: Float[Tensor, "batch future calendar"]
     issue_time: Float[Tensor, "batch calendar"]
-    hour: Int[Tensor, " batch"]  # of the day, at the issue time
-    sun: Float[Tensor, "batch knot 3"] | None = None  # at integer steps around the issue time
-    host: Batch | None = None  # a copy in host memory; None: this batch is in host memory
+    hour: Int[Tensor, " batch"]
+    sun: Float[Tensor, "batch knot 3"] | None = None
+    host: Batch | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on a device, with a copy in host memory."""
+        """The batch on a device, with a copy in host memory.
+
+        Args:
+            device: a processor or a GPU.
+        """
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {k: to_device(v, device) for k, v in parts.items() if isinstance(v, Tensor)}
         if device.type == "cpu":
@@ -72,17 +96,29 @@ class Batch:
         return self.seen[self.past].any(1)
 
     def odd(self, past: int) -> Bool[Tensor, " rows"]:
-        """Windows whose inputs are not `past` frames one step apart; computed in host memory."""
+        """Windows whose inputs are not `past` frames one step apart; computed in host memory.
+
+        Args:
+            past: expected number of inputs.
+        """
         lag = self.on_host.lag
         steps = torch.arange(1 - past, 1) if lag.shape[1] == past else torch.tensor(torch.inf)
         return ((lag - steps).abs() >= NEAR).any(1)
 
     def regular(self, past: int) -> bool:
-        """Whether the inputs of all windows are `past` frames one step apart."""
+        """Whether the inputs of all windows are `past` frames one step apart.
+
+        Args:
+            past: expected number of inputs.
+        """
         return not bool(self.odd(past).any())
 
     def gaps(self, past: int) -> Float[Tensor, "batch node"] | None:
-        """The share of integer lags to be imputed, at nodes with any value; None: no lag is."""
+        """The share of integer lags to be imputed, at nodes with any value; None: no lag is.
+
+        Args:
+            past: number of inputs of the model.
+        """
         if self.regular(past) and not self.missing_pattern.gaps:
             return None
         integer = ((self.lag - self.lag.round()).abs() < NEAR) & (self.lag > 0.5 - past)
@@ -117,7 +153,11 @@ class Batch:
         return everything if self.observed is None else self.observed
 
     def newest(self, count: int) -> Batch:
-        """The last `count` inputs of each window; frames that no window uses are removed."""
+        """The last `count` inputs of each window; frames that no window uses are removed.
+
+        Args:
+            count: inputs to keep.
+        """
         if count >= self.past.shape[1]:
             return self
         unique = torch.unique(self.on_host.past[:, -count:], return_inverse=True)
@@ -133,7 +173,11 @@ class Batch:
         )
 
     def recent(self, count: int) -> Batch:
-        """As `newest`, but all frames are kept, so that nothing is copied."""
+        """As `newest`, but all frames are kept, so that nothing is copied.
+
+        Args:
+            count: inputs to keep.
+        """
         return replace(
             self,
             past=self.past[:, -count:],

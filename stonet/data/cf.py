@@ -60,6 +60,9 @@ def to_xarray(field: Field) -> xr.Dataset:
     """A data set with dims (time, station), or (time, lat, lon) on a grid.
 
     Forecasts have the coordinates forecast_reference_time and forecast_period.
+
+    Args:
+        field: observations or a forecast.
     """
     import xarray as xr
 
@@ -76,7 +79,11 @@ def to_xarray(field: Field) -> xr.Dataset:
 
 
 def outline(field: Field) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
-    """The data set without the channels, and the attributes of each channel by name."""
+    """The data set without the channels, and the attributes of each channel by name.
+
+    Args:
+        field: its points, times and metadata; values are not read.
+    """
     import xarray as xr
 
     names = np.array(field.points.names, dtype=object)

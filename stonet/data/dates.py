@@ -99,14 +99,23 @@ def parse_time(time: Time, calendar: bool, issue_time: int | None = None) -> int
 
 
 def time_label(nanoseconds: int, calendar: bool) -> str:
-    """A time for messages: a date, or seconds since zero."""
+    """A time for messages: a date, or seconds since zero.
+
+    Args:
+        nanoseconds: since 1970 UTC, or since zero.
+        calendar: whether the time is a date.
+    """
     if calendar:
         return str(np.datetime64(nanoseconds, "ns").astype("datetime64[s]")) + "Z"
     return f"{nanoseconds / SECOND:g} s"
 
 
 def nanoseconds(times: np.ndarray) -> np.ndarray:
-    """Dates or durations as int64; refuses NaT and what lies outside 64-bit nanoseconds."""
+    """Dates or durations as int64; refuses NaT and what lies outside 64-bit nanoseconds.
+
+    Args:
+        times: datetime64 or timedelta64 of any unit.
+    """
     exact = times.astype(f"{times.dtype.kind}8[ns]")
     if (np.isnat(times) | (exact.astype(times.dtype) != times)).any():
         raise DataError(
@@ -117,7 +126,11 @@ def nanoseconds(times: np.ndarray) -> np.ndarray:
 
 
 def as_list(times: Times) -> list[Time]:
-    """One time or several of them, as a list."""
+    """One time or several of them, as a list.
+
+    Args:
+        times: any of the types that the public functions take.
+    """
     if isinstance(times, (str, int, date, timedelta, np.generic)):
         return [times]
     return list(times)

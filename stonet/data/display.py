@@ -42,14 +42,24 @@ class Described(ABC):
 
 
 def as_text(title: str, rows: Rows) -> str:
-    """A title and one indented line for each row."""
+    """A title and one indented line for each row.
+
+    Args:
+        title: the first line.
+        rows: name and text of each line.
+    """
     width = max((len(name) for name in rows), default=0)
     lines = [f"  {name:<{width}}  {shortened(text)}" for name, text in rows.items()]
     return "\n".join([shortened(title), *lines])
 
 
 def as_html(title: str, rows: Rows) -> str:
-    """The same as a table; all text is escaped."""
+    """The same as a table; all text is escaped.
+
+    Args:
+        title: the caption.
+        rows: name and text of each row.
+    """
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(shortened(text))}</td></tr>"
@@ -59,38 +69,65 @@ def as_html(title: str, rows: Rows) -> str:
 
 
 def shortened(text: str, length: int = MAX_CELL) -> str:
-    """The text on one line of at most this many characters."""
+    """The text on one line of at most this many characters.
+
+    Args:
+        text: from data or users; control characters become spaces.
+        length: most characters; a longer text ends in "…".
+    """
     plain = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * length]).split())
     return plain if len(plain) <= length else plain[: length - 1] + "…"
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 station', '2 stations'."""
+    """'1 station', '2 stations'.
+
+    Args:
+        number: how many.
+        noun: in the singular; its plural ends in s.
+    """
     return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many there are in all."""
+    """The first names, and how many there are in all.
+
+    Args:
+        names: of channels or stations.
+    """
     shown = ", ".join(shortened(name, MAX_NAME) for name in names[:MAX_NAMES])
     return shown if len(names) <= MAX_NAMES else f"{shown}, … ({len(names)} in all)"
 
 
 def channels_with_units(channels: Sequence[str], units: Sequence[str]) -> str:
-    """'t2m (K), wind (m s-1)'; units of 1 are left out."""
+    """'t2m (K), wind (m s-1)'; units of 1 are left out.
+
+    Args:
+        channels: names.
+        units: one for each channel.
+    """
     pairs = zip(channels[: MAX_NAMES + 1], units, strict=False)
     shown = [name if unit in ("", "1") else f"{name} ({unit})" for name, unit in pairs]
     return listed([*shown, *channels[MAX_NAMES + 1 :]])
 
 
 def extent(points: Points) -> str:
-    """'sphere, lat 45.8 to 47.8, lon 6.1 to 10.5'."""
+    """'sphere, lat 45.8 to 47.8, lon 6.1 to 10.5'.
+
+    Args:
+        points: on a plane or a sphere.
+    """
     low, high = points.coordinates.min(0), points.coordinates.max(0)
     axes = zip(points.geometry.axes, low, high, strict=True)
     return ", ".join([points.kind, *(f"{axis} {a:.5g} to {b:.5g}" for axis, a, b in axes)])
 
 
 def period(episodes: Sequence[Field]) -> str:
-    """First and last time of all episodes, and the usual step."""
+    """First and last time of all episodes, and the usual step.
+
+    Args:
+        episodes: fields of one data set.
+    """
     first = min(episodes, key=lambda field: int(field.times[0]))
     start, stop = int(first.times[0]), max(int(field.times[-1]) for field in episodes)
     if start == stop:
@@ -105,7 +142,11 @@ def period(episodes: Sequence[Field]) -> str:
 
 
 def missing_share(episodes: Sequence[Field]) -> str:
-    """The share of missing values in percent; estimated from some frames of large fields."""
+    """The share of missing values in percent; estimated from some frames of large fields.
+
+    Args:
+        episodes: fields of one data set; at most MAX_COUNTED values are counted.
+    """
     frames = sum(len(field.times) for field in episodes)
     every = -(-frames // max(1, MAX_COUNTED // episodes[0].observed[0].size))
     counts = [(int(part.sum()), part.size) for f in episodes for part in [f.observed[::every]]]
@@ -115,7 +156,12 @@ def missing_share(episodes: Sequence[Field]) -> str:
 
 
 def short_time(nanoseconds: int, calendar: bool) -> str:
-    """A date to the minute where it has no seconds; without a calendar, a duration since zero."""
+    """A date to the minute where it has no seconds; without a calendar, a duration since zero.
+
+    Args:
+        nanoseconds: since 1970 UTC, or since zero.
+        calendar: whether the time is a date.
+    """
     if not calendar:
         return duration_label(nanoseconds)
     text = str(np.datetime64(nanoseconds, "ns").astype("datetime64[s]"))

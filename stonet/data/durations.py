@@ -21,7 +21,14 @@ UNITS = {
 
 
 def parse_duration(text: str) -> int:
-    """'90min', '1h30min', '12h', '0.005 s' in nanoseconds."""
+    """'90min', '1h30min', '12h', '0.005 s' in nanoseconds.
+
+    Args:
+        text: numbers, each with a unit of UNITS.
+
+    Returns:
+        Nanoseconds.
+    """
     pattern = r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h|d)"
     parts = re.findall(pattern, text)
     if not parts or re.sub(pattern, "", text).strip():
@@ -33,7 +40,11 @@ def parse_duration(text: str) -> int:
 
 
 def duration_label(nanoseconds: int) -> str:
-    """A duration in the largest unit that it reaches: '90 min' is '1.5 h'."""
+    """A duration in the largest unit that it reaches: '90 min' is '1.5 h'.
+
+    Args:
+        nanoseconds: of either sign.
+    """
     sizes = [(unit, size) for unit, size in UNITS.items() if size <= abs(nanoseconds)]
     unit, size = sizes[-1] if sizes else ("s", SECOND)
     return f"{nanoseconds / size:.4g} {unit}"

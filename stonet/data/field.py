@@ -208,7 +208,11 @@ class Field(display.Described):
         return chosen if nodes is None else chosen.take(nodes)
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Field:
-        """All times at the points at these positions, in this order."""
+        """All times at the points at these positions, in this order.
+
+        Args:
+            index: positions of points; repetitions are allowed.
+        """
         chosen = dict(
             values=self.values[:, index],
             mask=self.observed[:, index],
@@ -231,7 +235,11 @@ class Field(display.Described):
         return self._at(np.arange(start, stop), None)
 
     def joined(self, other: Field) -> Field:
-        """The same times at the points of this field, followed by those of another one."""
+        """The same times at the points of this field, followed by those of another one.
+
+        Args:
+            other: a field with the same times, channels and units.
+        """
         if not np.array_equal(self.times, other.times) or self.quantity != other.quantity:
             raise DataError(
                 "Only fields with the same times, channels and units can be joined; got "
@@ -289,15 +297,27 @@ class Field(display.Described):
         return cf.to_xarray(self)
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write a CF NetCDF file (.nc); it replaces an older file once it is complete."""
+        """Write a CF NetCDF file (.nc); it replaces an older file once it is complete.
+
+        Args:
+            path: ends in .nc.
+        """
         self._write(path, ".nc")
 
     def to_zarr(self, path: str | Path) -> None:
-        """Write a CF Zarr store (.zarr); it replaces an older store once it is complete."""
+        """Write a CF Zarr store (.zarr); it replaces an older store once it is complete.
+
+        Args:
+            path: ends in .zarr.
+        """
         self._write(path, ".zarr")
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a long table (.csv or .csv.gz) with units in its header; see `stonet.io.write`."""
+        """Write a long table (.csv or .csv.gz) with units in its header; see `stonet.io.write`.
+
+        Args:
+            path: ends in .csv or .csv.gz.
+        """
         self._write(path, ".csv", ".csv.gz")
 
     def _write(self, path: str | Path, *suffixes: str) -> None:
@@ -381,5 +401,9 @@ class Dataset(display.Described):
         return np.setdiff1d(np.arange(len(self.points)), np.asarray(self.unseen, dtype=np.int64))
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Dataset:
-        """The same episodes at some of the points, none of them held out."""
+        """The same episodes at some of the points, none of them held out.
+
+        Args:
+            index: positions of points.
+        """
         return replace(self, episodes=tuple(e.take(index) for e in self.episodes), unseen=())

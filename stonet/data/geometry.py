@@ -30,23 +30,41 @@ class Geometry(Protocol):
     diameter: float  # the largest distance; infinite on a plane
 
     def embed(self, coordinates: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node m"]:
-        """Coordinates in the Euclidean space of the networks."""
+        """Coordinates in the Euclidean space of the networks.
+
+        Args:
+            coordinates: x, y or latitude, longitude in degrees.
+        """
         ...
 
     def distance(
         self, x: Float64[np.ndarray, "... m"], y: Float64[np.ndarray, "... m"]
     ) -> Float64[np.ndarray, "..."]:
-        """d(x, y) between embedded points."""
+        """d(x, y) between embedded points.
+
+        Args:
+            x: embedded points.
+            y: embedded points.
+        """
         ...
 
     def chord(self, radius: float) -> float:
-        """The straight distance in the embedding that corresponds to `radius`."""
+        """The straight distance in the embedding that corresponds to `radius`.
+
+        Args:
+            radius: a distance within the space.
+        """
         ...
 
     def offset(
         self, x: Float64[np.ndarray, "... m"], y: Float64[np.ndarray, "... m"]
     ) -> Float64[np.ndarray, "... 2"]:
-        """The displacement from x to y in two local directions at x; its length is d(x, y)."""
+        """The displacement from x to y in two local directions at x; its length is d(x, y).
+
+        Args:
+            x: embedded points.
+            y: embedded points.
+        """
         ...
 
 
@@ -179,11 +197,19 @@ class Points(display.Described):
         )
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Points:
-        """The points at these indices, in this order."""
+        """The points at these indices, in this order.
+
+        Args:
+            index: positions of points.
+        """
         return Points(self.coordinates[index], self.kind, tuple(self.names[i] for i in index))
 
     def joined(self, other: Points) -> Points:
-        """These points followed by others of the same kind."""
+        """These points followed by others of the same kind.
+
+        Args:
+            other: points of the same kind.
+        """
         if other.kind != self.kind:
             raise DataError(f"Cannot join points on a {other.kind} to points on a {self.kind}.")
         both = np.concatenate([self.coordinates, other.coordinates])
@@ -191,14 +217,22 @@ class Points(display.Described):
 
 
 def curve_order(points: Points) -> Int64[np.ndarray, " node"]:
-    """Indices of the points along a space-filling curve: neighbours stay close."""
+    """Indices of the points along a space-filling curve: neighbours stay close.
+
+    Args:
+        points: on a plane or a sphere.
+    """
     low, high = points.coordinates.min(0), points.coordinates.max(0)
     scaled = (points.coordinates - low) / np.where(high > low, high - low, 1.0)
     return morton_order(np.minimum(scaled * 2**16, 2**16 - 1).astype(np.int64))
 
 
 def morton_order(cells: Int64[np.ndarray, "node 2"]) -> Int64[np.ndarray, " node"]:
-    """The order of grid cells along the Z-shaped curve, by interleaving the bits of x and y."""
+    """The order of grid cells along the Z-shaped curve, by interleaving the bits of x and y.
+
+    Args:
+        cells: column and row of each cell, in 16 bits.
+    """
     bits = [(cells[:, a] >> bit & 1) << (2 * bit + a) for a in (0, 1) for bit in range(16)]
     return np.argsort(np.sum(bits, axis=0), kind="stable")
 

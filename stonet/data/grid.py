@@ -41,6 +41,9 @@ class Grid:
     def of(points: Points) -> Grid | None:
         """The grid that unnamed points form; None if they form none.
 
+        Args:
+            points: with numbers for names; named points are stations.
+
         Example:
             >>> grid = Grid.of(Points(np.array([[0, 0], [0, 1], [2, 0], [2, 1.0]]), "sphere"))
             >>> grid.dims, grid.rows
@@ -89,11 +92,21 @@ class Grid:
     def scatter_fields(
         self, values: np.ndarray, start: int = 0, stop: int | None = None
     ) -> np.ndarray:
-        """As `scatter`, of values (..., point, channel): (..., row, column, channel)."""
+        """As `scatter`, of values (..., point, channel): (..., row, column, channel).
+
+        Args:
+            values: of consecutive points; channels last.
+            start: position of the first of these points.
+            stop: position after the last of them; None: the last point of the grid.
+        """
         return np.moveaxis(self.scatter(np.moveaxis(values, -1, -2), start, stop), -3, -1)
 
     def with_dims(self, dataset: xr.Dataset) -> xr.Dataset:
-        """A data set over stations with the dims of the grid in place of `station`."""
+        """A data set over stations with the dims of the grid in place of `station`.
+
+        Args:
+            dataset: variables with the dim `station`, or without it.
+        """
         import xarray as xr
 
         def change(variable: xr.Variable) -> Any:

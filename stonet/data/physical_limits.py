@@ -16,12 +16,19 @@ Bounds = tuple[float | None, float | None]  # low, high; None: not given
 
 
 class Quantity(NamedTuple):
-    """A physical quantity: how it is recognised, and the limits that it never leaves."""
+    """A physical quantity: how it is recognised, and the limits that it never leaves.
+
+    Args:
+        name: as messages and checks use it.
+        standard_name: pattern of CF standard names.
+        channel: pattern of channel names.
+        limits: by unit; "*": in any other unit.
+    """
 
     name: str
-    standard_name: str  # pattern of CF standard names
-    channel: str  # pattern of channel names
-    limits: Mapping[str, Bounds]  # by unit; "*": in any other unit
+    standard_name: str
+    channel: str
+    limits: Mapping[str, Bounds]
 
 
 POSITIVE: Mapping[str, Bounds] = {"*": (0.0, None)}
@@ -110,6 +117,11 @@ DIRECTION_NAME = re.compile(r"(^|_)dir(ection)?($|_|\d)|winddir|direction$|^wd\d
 def quantity_of(channel: str, unit: str = "", standard_name: str = "") -> str:
     """The physical quantity that a standard name, a channel's name or its unit suggests; else ''.
 
+    Args:
+        channel: its name.
+        unit: its unit; "" is unknown.
+        standard_name: of the CF conventions; it takes precedence over the channel's name.
+
     Example:
         >>> quantity_of("t2m"), quantity_of("x", standard_name="relative_humidity")
         ('temperature', 'humidity')
@@ -158,19 +170,32 @@ def _quantity(channel: str, standard_name: str) -> Quantity | None:
 
 
 def standard_unit(unit: str) -> str:
-    """The unit in the spelling of UNIT_SPELLINGS."""
+    """The unit in the spelling of UNIT_SPELLINGS.
+
+    Args:
+        unit: in any common spelling.
+    """
     lower = unit.strip().lower()
     return next((ours for ours, others in UNIT_SPELLINGS.items() if lower in others), unit)
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Whether two units do not contradict each other: an unknown unit ("") may be any."""
+    """Whether two units do not contradict each other: an unknown unit ("") may be any.
+
+    Args:
+        one: units in any spelling.
+        other: units in any spelling.
+    """
     one, other = standard_unit(one), standard_unit(other)
     return one == other or "" in (one, other)
 
 
 def is_direction(channel: str, standard_name: str = "") -> bool:
     """Whether the names are those of a direction, such as that of the wind.
+
+    Args:
+        channel: its name.
+        standard_name: of the CF conventions; it takes precedence over the channel's name.
 
     Example:
         >>> is_direction("wind_direction"), is_direction("directness")
@@ -185,6 +210,13 @@ def is_angle(channel: str, unit: str, standard_name: str, low: float, high: floa
     """Whether values are directions in degrees: by their names, unit and extremes.
 
     0 and 360 degrees are the same direction, so that errors and means of such numbers mislead.
+
+    Args:
+        channel: its name.
+        unit: its unit; "" is unknown.
+        standard_name: of the CF conventions.
+        low: the smallest and the largest value.
+        high: the smallest and the largest value.
     """
     degrees = standard_unit(unit) in ("degree", "")
     full_circle = low >= -180.5 and high <= 360.5 and high - low > 180.0
@@ -193,6 +225,9 @@ def is_angle(channel: str, unit: str, standard_name: str, low: float, high: floa
 
 def parse_range(text: str) -> Bounds:
     """'LOW:HIGH' as two numbers; None for an empty end.
+
+    Args:
+        text: two numbers; either may be absent.
 
     Raises:
         ValueError: it is not of this form, or the ends are not finite and in order.

@@ -50,6 +50,9 @@ class QuantileField:
     def at(self, quantile: float) -> Field:
         """One quantile as a Field.
 
+        Args:
+            quantile: between 0 and 1.
+
         Raises:
             UsageError: if it was not forecast.
         """
@@ -60,6 +63,9 @@ class QuantileField:
 
     def interval(self, percent: float | int) -> tuple[Field, Field]:
         """The lower and the upper end of a central interval, such as 90 for 0.05 and 0.95.
+
+        Args:
+            percent: probability that the interval contains the value.
 
         Raises:
             UsageError: if its ends were not forecast.
@@ -101,6 +107,9 @@ class QuantileField:
 def interval_quantiles(percent: float | int) -> tuple[float, float]:
     """The quantiles at the ends of a central interval.
 
+    Args:
+        percent: probability that the interval contains the value.
+
     Example:
         >>> interval_quantiles(90)
         (0.05, 0.95)
@@ -110,7 +119,12 @@ def interval_quantiles(percent: float | int) -> tuple[float, float]:
 
 
 def with_quantiles(dataset: xr.Dataset, quantiles: tuple[float, ...]) -> xr.Dataset:
-    """The data set with a CF coordinate of quantiles."""
+    """The data set with a CF coordinate of quantiles.
+
+    Args:
+        dataset: variables of a forecast, with a dim `quantile`.
+        quantiles: increasing numbers between 0 and 1.
+    """
     coordinate = ("quantile", np.array(quantiles), QUANTILE_ATTRS, {"_FillValue": None})
     result = dataset.assign_coords(quantile=coordinate)
     result.attrs = {name: text for name, text in dataset.attrs.items() if name != "featureType"}

@@ -77,7 +77,11 @@ def _pick(table: Tensor, index: Tensor, valid: Tensor, otherwise: int) -> Tensor
 
 
 def on_leads(lead: Float[Tensor, "rows future"]) -> Bool[Tensor, "rows future"]:
-    """Whether the k-th target is k steps ahead, within half a step; false after a missing frame."""
+    """Whether the k-th target is k steps ahead, within half a step; false after a missing frame.
+
+    Args:
+        lead: of the targets, in steps.
+    """
     return (lead - torch.arange(1, lead.shape[1] + 1, device=lead.device)).abs() < 0.5
 
 

@@ -92,7 +92,11 @@ class Scaler:
 
     @staticmethod
     def identity(channels: int) -> Scaler:
-        """The scaler that changes nothing."""
+        """The scaler that changes nothing.
+
+        Args:
+            channels: number of channels.
+        """
         return Scaler((0.0,) * channels, (1.0,) * channels)
 
     def declare(self, channels: Sequence[str], bounds: Mapping[str, str]) -> Scaler:
@@ -128,13 +132,21 @@ class Scaler:
     def normalise(
         self, values: Float[np.ndarray, "... channel"]
     ) -> Float[np.ndarray, "... channel"]:
-        """Normalised values in float32."""
+        """Normalised values in float32.
+
+        Args:
+            values: in the data's units; NaN stays NaN.
+        """
         return ((values - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
 
     def denormalise(
         self, values: Float[np.ndarray, "... channel"]
     ) -> Float[np.ndarray, "... channel"]:
-        """Values in the data's units, clipped to the range."""
+        """Values in the data's units, clipped to the range.
+
+        Args:
+            values: normalised.
+        """
         values = (values * np.asarray(self.std) + np.asarray(self.mean)).astype(np.float32)
         if not self.low:
             return values
@@ -144,18 +156,30 @@ class Scaler:
     def within(
         self, values: Float64[np.ndarray, "... channel"]
     ) -> Float64[np.ndarray, "... channel"]:
-        """Values in the data's units, clipped to the range."""
+        """Values in the data's units, clipped to the range.
+
+        Args:
+            values: in the data's units.
+        """
         return np.clip(values, *self._range) if self.low else values
 
     def in_units(self, values: Float[Tensor, "... channel"]) -> Float64[Tensor, "... channel"]:
-        """As `denormalise`, in float64 for scores."""
+        """As `denormalise`, in float64 for scores.
+
+        Args:
+            values: normalised.
+        """
         scale, shift, low, high = (
             torch.tensor(v, dtype=torch.float64) for v in (self.std, self.mean, *self._range)
         )
         return torch.minimum(torch.maximum(values.double() * scale + shift, low), high)
 
     def clip(self, values: Float[Tensor, "... channel"]) -> Float[Tensor, "... channel"]:
-        """Normalised values, clipped to the range."""
+        """Normalised values, clipped to the range.
+
+        Args:
+            values: normalised, on any device.
+        """
         if not self.low:
             return values
         bounds = ((bound - self.mean) / self.std for bound in self._range)
@@ -163,7 +187,11 @@ class Scaler:
         return torch.minimum(torch.maximum(values, low), high)
 
     def outside(self, values: Float[np.ndarray, "... channel"]) -> Bool[np.ndarray, "... channel"]:
-        """Which values lie outside of the range; NaN does not."""
+        """Which values lie outside of the range; NaN does not.
+
+        Args:
+            values: in the data's units.
+        """
         low, high = self._range
         return (values < low) | (values > high)
 
@@ -174,6 +202,9 @@ class Scaler:
 
         They are more than 20 standard deviations from the mean, and farther beyond the range than
         the range is wide. NaN is not far outside.
+
+        Args:
+            values: in the data's units.
         """
         low, high = self._range
         with np.errstate(invalid="ignore"):  # infinite ranges have no far outside
@@ -183,7 +214,11 @@ class Scaler:
     def far_normalised(
         self, values: Float[Tensor, "... channel"]
     ) -> Bool[Tensor, "... channel"] | None:
-        """Which normalised values are far outside; None: none of them."""
+        """Which normalised values are far outside; None: none of them.
+
+        Args:
+            values: normalised, in host memory.
+        """
         if not self.low or not values.numel() or float(values.abs().max()) <= FAR_SIGMAS:
             return None
         units = values.double().numpy() * np.asarray(self.std) + np.asarray(self.mean)
@@ -191,7 +226,12 @@ class Scaler:
         return torch.from_numpy(far) if far.any() else None
 
     def describe(self, channels: Sequence[str], units: Sequence[str]) -> list[str]:
-        """The range of each channel with its unit, as text."""
+        """The range of each channel with its unit, as text.
+
+        Args:
+            channels: names.
+            units: one for each channel.
+        """
         texts = []
         for c, (name, unit) in enumerate(zip(channels, units, strict=True)):
             ends = [values[c] if values else None for values in (self.low, self.high)]

@@ -82,7 +82,12 @@ def stations_named(names: tuple[str, ...], labels: StationLabels) -> Positions:
 
 
 def channels_named(names: tuple[str, ...], labels: str | Sequence[str]) -> list[int]:
-    """Positions of the channels with these names, in the order in which they are given."""
+    """Positions of the channels with these names, in the order in which they are given.
+
+    Args:
+        names: of all channels.
+        labels: one name or several.
+    """
     given = [labels] if isinstance(labels, str) else list(labels)
     for label in given:
         if label not in names:

@@ -18,7 +18,11 @@ J2000 = 946_728_000 * 1_000_000_000  # 1 January 2000, 12 UTC, in nanoseconds si
 
 
 def sun_direction(times: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "... 3"]:
-    """The unit vector from the Earth's centre to the sun, in coordinates fixed to the Earth."""
+    """The unit vector from the Earth's centre to the sun, in coordinates fixed to the Earth.
+
+    Args:
+        times: nanoseconds since 1970 UTC.
+    """
     days = (times - J2000) / DAY
     anomaly = np.deg2rad(357.528 + 0.9856003 * days)
     longitude = np.deg2rad(

@@ -20,14 +20,23 @@ MAX_DAILY_PAST = 48  # steps; the default past is a day if a day has at most so 
 
 @dataclass(frozen=True)
 class TimeSpec:
-    """The step of a data set, and the lengths of inputs and forecast in steps."""
+    """The step of a data set, and the lengths of inputs and forecast in steps.
 
-    step: int  # nanoseconds
-    past: int  # input frames
-    horizon: int  # forecast frames
-    calendar: bool  # whether times are dates
-    yearly: bool = True  # whether training covers a year, so that its phase is a useful feature
-    sunny: bool = False  # whether the solar position is a feature: dates with hours, on a sphere
+    Args:
+        step: nanoseconds.
+        past: input frames.
+        horizon: forecast frames.
+        calendar: whether times are dates.
+        yearly: whether training covers a year, so that its phase is a useful feature.
+        sunny: whether the solar position is a feature: dates with hours, on a sphere.
+    """
+
+    step: int
+    past: int
+    horizon: int
+    calendar: bool
+    yearly: bool = True
+    sunny: bool = False
 
     @property
     def around(self) -> Int64[np.ndarray, " knot"]:
@@ -54,17 +63,29 @@ class TimeSpec:
     def calendar_features(
         self, times: Int64[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "... feature"]:
-        """Phases of the year and of the day, 0 to 1; none without a calendar."""
+        """Phases of the year and of the day, 0 to 1; none without a calendar.
+
+        Args:
+            times: nanoseconds since 1970 UTC.
+        """
         phases = [(times % period) / period for period in self.periods]
         stacked = np.stack(phases, axis=-1) if phases else np.zeros((*times.shape, 0))
         return stacked.astype(np.float32)
 
     def hour(self, times: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
-        """Hour of the day, 0 to 23; 0 if the step does not resolve the day."""
+        """Hour of the day, 0 to 23; 0 if the step does not resolve the day.
+
+        Args:
+            times: nanoseconds since 1970 UTC.
+        """
         return (times % DAY) // (3600 * SECOND) if self.daily else np.zeros_like(times)
 
     def steps(self, nanoseconds: Int64[np.ndarray, "..."]) -> Float32[np.ndarray, "..."]:
-        """A time difference in steps."""
+        """A time difference in steps.
+
+        Args:
+            nanoseconds: differences of times.
+        """
         return (nanoseconds / self.step).astype(np.float32)
 
 

@@ -17,7 +17,12 @@ MAX_SPAN = 2**63 - 1  # nanoseconds
 def checked_channels(
     channels: Sequence[str], units: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and units as tuples; a lone string is one name."""
+    """Names and units as tuples; a lone string is one name.
+
+    Args:
+        channels: names.
+        units: one for each channel; empty: all are unknown.
+    """
     channels = (channels,) if isinstance(channels, str) else tuple(channels)
     units = (units,) if isinstance(units, str) and units else tuple(units)
     units = units or ("",) * len(channels)
@@ -29,7 +34,13 @@ def checked_channels(
 
 
 def check_shape(values: np.ndarray, points: int, channels: tuple[str, ...]) -> None:
-    """Refuse values that are not real numbers by (time, node, channel)."""
+    """Refuse values that are not real numbers by (time, node, channel).
+
+    Args:
+        values: as the user gave them.
+        points: number of points.
+        channels: names.
+    """
     if values.dtype.kind not in "fiub":
         raise DataError(f"Values have type {values.dtype}; expected real numbers.")
     if values.ndim != 3:
@@ -43,7 +54,12 @@ def check_shape(values: np.ndarray, points: int, channels: tuple[str, ...]) -> N
 
 
 def checked_mask(mask: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """The mask; all True if none is given."""
+    """The mask; all True if none is given.
+
+    Args:
+        mask: as the user gave it; None: every value was observed.
+        shape: of the values.
+    """
     if mask is None:
         return np.ones(shape, dtype=bool)
     mask = np.asarray(mask)
@@ -56,7 +72,13 @@ def checked_mask(mask: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def checked_site(name: str, row: np.ndarray, points: int) -> np.ndarray:
-    """A number for each point, as an immutable copy."""
+    """A number for each point, as an immutable copy.
+
+    Args:
+        name: of the property, such as "altitude".
+        row: its numbers.
+        points: number of points.
+    """
     row = np.array(row, dtype=np.float64)
     if row.shape != (points,):
         raise DataError(
@@ -67,7 +89,13 @@ def checked_site(name: str, row: np.ndarray, points: int) -> np.ndarray:
 
 
 def checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.ndarray, " time"]:
-    """Times as nanoseconds that increase strictly."""
+    """Times as nanoseconds that increase strictly.
+
+    Args:
+        times: integers in nanoseconds, or datetime64.
+        frames: number of frames.
+        calendar: whether the times are dates; for messages.
+    """
     if np.issubdtype(times.dtype, np.datetime64):
         times = nanoseconds(times)
     if times.shape != (frames,) or not np.issubdtype(times.dtype, np.integer):
@@ -91,7 +119,12 @@ def checked_times(times: np.ndarray, frames: int, calendar: bool) -> Int64[np.nd
 
 
 def check_span(times: Int64[np.ndarray, " time"], calendar: bool) -> None:
-    """Refuse times whose differences exceed 64-bit nanoseconds."""
+    """Refuse times whose differences exceed 64-bit nanoseconds.
+
+    Args:
+        times: nanoseconds.
+        calendar: whether the times are dates; for messages.
+    """
     first, last = int(times.min()), int(times.max())
     if last - first > MAX_SPAN:
         raise DataError(

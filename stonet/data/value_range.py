@@ -29,6 +29,10 @@ class Extreme:
     """The smallest (sign 1) or largest (sign -1) value of each channel and its frequency.
 
     The second smallest is counted as well: rounded values repeat, but a bound is more frequent.
+
+    Args:
+        channels: number of channels.
+        sign: 1 for the smallest value, -1 for the largest.
     """
 
     def __init__(self, channels: int, sign: int) -> None:
@@ -36,7 +40,12 @@ class Extreme:
         self.levels: list[dict[float, int]] = [{} for _ in range(channels)]
 
     def update(self, values: np.ndarray, observed: np.ndarray) -> None:
-        """Count the extremes of a block."""
+        """Count the extremes of a block.
+
+        Args:
+            values: (time, node, channel).
+            observed: the mask of the values.
+        """
         turned = np.where(observed, self.sign * values, np.inf)
         least = turned.min((0, 1), initial=np.inf)
         after = turned.min((0, 1), initial=np.inf, where=turned > least)
@@ -55,7 +64,12 @@ class Extreme:
     def is_bound(
         self, count: Float64[np.ndarray, " channel"], varies: Bool[np.ndarray, " channel"]
     ) -> Bool[np.ndarray, " channel"]:
-        """For which channels enough values equal the extreme, so that it is a bound."""
+        """For which channels enough values equal the extreme, so that it is a bound.
+
+        Args:
+            count: observed values of each channel.
+            varies: whether a channel has more than one value.
+        """
         found = []
         for known, every, possible in zip(self.levels, count, varies, strict=True):
             (_, times), (_, others) = [*known.items(), (np.inf, 0)][:2]
@@ -162,7 +176,12 @@ def _share_beyond(
 
 
 def blocks(fields: Sequence[Field], points: Points) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Values (0 where missing) and masks of consecutive blocks of time."""
+    """Values (0 where missing) and masks of consecutive blocks of time.
+
+    Args:
+        fields: episodes.
+        points: positions of the points to read.
+    """
     every = points is None or np.array_equal(points, np.arange(fields[0].values.shape[1]))
     chosen = slice(None) if every else points
     for field in fields:

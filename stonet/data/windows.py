@@ -31,22 +31,36 @@ class Windows:
     """All windows of some episodes: `starts` are positions of their first frames.
 
     Values are read, from disk if need be, when a batch is made.
+
+    Args:
+        fields: the episodes, in their own units; positions count through them.
+        scaler: normalises the values when they are read.
+        times: of the frames of all episodes, in nanoseconds.
+        starts: position of the first frame of each window.
+        time_spec: lengths of inputs and targets.
+        nodes: positions of the points; None: all of them.
+        labels: targets that are given; None: all.
+        hidden: inputs that are not given; None: none.
     """
 
-    fields: tuple[Field, ...]  # the episodes, in their own units; positions count through them
+    fields: tuple[Field, ...]
     scaler: Scaler
     times: Int64[np.ndarray, " time"]
     starts: Int64[np.ndarray, " window"]
     time_spec: TimeSpec
-    nodes: Int64[np.ndarray, " node"] | None = None  # positions of the points; None: all of them
-    labels: Bool[np.ndarray, "window future"] | None = None  # targets that are given; None: all
-    hidden: Bool[np.ndarray, "time node"] | None = None  # inputs that are not given; None: none
+    nodes: Int64[np.ndarray, " node"] | None = None
+    labels: Bool[np.ndarray, "window future"] | None = None
+    hidden: Bool[np.ndarray, "time node"] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def at(self, index: Int64[np.ndarray, " frame"]) -> Values:
-        """Frames by their positions, normalised, 0 where missing; and where they were observed."""
+        """Frames by their positions, normalised, 0 where missing; and where they were observed.
+
+        Args:
+            index: positions through all episodes.
+        """
         if len(self.fields) == 1:
             values, observed = (self._read(part, index) for part in _parts(self.fields[0]))
         else:
@@ -71,7 +85,11 @@ class Windows:
         return stored[index[:, None], self.nodes] if few else stored[index][:, self.nodes]
 
     def given(self, index: Int64[np.ndarray, " frame"]) -> Values:
-        """As `at`, without values that are hidden from the inputs or far outside the range."""
+        """As `at`, without values that are hidden from the inputs or far outside the range.
+
+        Args:
+            index: positions through all episodes.
+        """
         values, observed = self.at(index)
         far = self.scaler.far_normalised(values)
         if far is not None:  # an instrument error
@@ -83,19 +101,31 @@ class Windows:
         return values * shown, observed & shown
 
     def take(self, index: Int64[np.ndarray, " chosen"]) -> Windows:
-        """The same windows at some of their nodes."""
+        """The same windows at some of their nodes.
+
+        Args:
+            index: positions among the nodes of these windows.
+        """
         nodes = index if self.nodes is None else self.nodes[index]
         hidden = None if self.hidden is None else self.hidden[:, index]
         return replace(self, nodes=nodes, hidden=hidden)
 
     def thin(self, most: int) -> Windows:
-        """At most `most` windows, evenly spaced."""
+        """At most `most` windows, evenly spaced.
+
+        Args:
+            most: number of windows to keep.
+        """
         if len(self) <= most:
             return self
         return self._only(np.linspace(0, len(self) - 1, most).round().astype(np.int64))
 
     def draw(self, most: int) -> Windows:
-        """At most `most` windows at random; even spacing may alias with the daily cycle."""
+        """At most `most` windows at random; even spacing may alias with the daily cycle.
+
+        Args:
+            most: number of windows to keep; also the seed.
+        """
         if len(self) <= most:
             return self
         return self._only(np.sort(np.random.default_rng(most).permutation(len(self))[:most]))
@@ -105,7 +135,11 @@ class Windows:
         return replace(self, starts=self.starts[chosen], labels=labels)
 
     def inputs(self, chosen: Int64[np.ndarray, " batch"]) -> Batch:
-        """The inputs of these windows."""
+        """The inputs of these windows.
+
+        Args:
+            chosen: positions of windows.
+        """
         time_spec = self.time_spec
         past = self.starts[chosen][:, None] + np.arange(time_spec.past)
         future = self.starts[chosen][:, None] + time_spec.past + np.arange(time_spec.horizon)
@@ -116,7 +150,11 @@ class Windows:
     ) -> tuple[
         Float[Tensor, "batch future node channel"], Bool[Tensor, "batch future node channel"]
     ]:
-        """The targets of these windows and their mask."""
+        """The targets of these windows and their mask.
+
+        Args:
+            chosen: positions of windows.
+        """
         future = (
             self.starts[chosen][:, None] + self.time_spec.past + np.arange(self.time_spec.horizon)
         )
@@ -145,7 +183,12 @@ class Windows:
         return [shuffled[i * batch : (i + 1) * batch] for i in range(count)]
 
     def batches(self, batch: int, run: int) -> int:
-        """Number of batches of every epoch."""
+        """Number of batches of every epoch.
+
+        Args:
+            batch: windows in a batch.
+            run: consecutive windows that are drawn together.
+        """
         run = self._run(batch, run)
         return max(1, (len(self) - run + 1) // run * run // batch)
 
@@ -155,12 +198,22 @@ class Windows:
 
 
 def in_batches(windows: Windows, size: int) -> list[Int64[np.ndarray, " batch"]]:
-    """Positions of all windows in order, `size` at a time."""
+    """Positions of all windows in order, `size` at a time.
+
+    Args:
+        windows: to be read in order.
+        size: windows in a batch.
+    """
     return [np.arange(s, min(s + size, len(windows))) for s in range(0, len(windows), size)]
 
 
 def any_target(windows: Windows, size: int) -> bool:
-    """Whether any target of the windows was observed; `size` of them are read at a time."""
+    """Whether any target of the windows was observed; `size` of them are read at a time.
+
+    Args:
+        windows: to be searched.
+        size: windows in a batch.
+    """
     return any(windows.targets(chosen)[1].any() for chosen in in_batches(windows, size))
 
 

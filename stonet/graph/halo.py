@@ -22,14 +22,24 @@ Some = Bool[np.ndarray, " _"]  # of all nodes
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Edges among all nodes, by target."""
+    """Edges among all nodes, by target.
+
+    Args:
+        start: position of the first edge to each node; its last entry is the number of edges.
+        source: of each edge.
+        radius: of the neighbourhood; 0 without edges.
+    """
 
     start: Int64[np.ndarray, " all_and_one"]
     source: Int32[np.ndarray, " edge"]
     radius: float
 
     def of(self, targets: Some) -> tuple[Nodes, Nodes]:
-        """(target, source) of the edges to these targets."""
+        """(target, source) of the edges to these targets.
+
+        Args:
+            targets: whether each node is a target.
+        """
         chosen = np.flatnonzero(targets)
         first, count = self.start[chosen], np.diff(self.start)[chosen]
         offset = np.repeat(first - np.cumsum(count) + count, count)
@@ -40,7 +50,18 @@ class Edges:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """All edges among the nodes: of encoder and decoder, and the nodes for interpolation."""
+    """All edges among the nodes: of encoder and decoder, and the nodes for interpolation.
+
+    Args:
+        nodes: all points.
+        level: of each node, 0 the finest.
+        within: edges within each level.
+        up: edges to the next coarser level.
+        down: edges to the next finer level.
+        decoder: edges from which the decoder reads.
+        near: nodes from which each node is interpolated.
+        isolated: nodes without a neighbour.
+    """
 
     nodes: Points
     level: Nodes
@@ -48,13 +69,22 @@ class Adjacency:
     up: tuple[Edges, ...]
     down: tuple[Edges, ...]
     decoder: Edges
-    near: Int32[np.ndarray, "all near"] | None  # nodes from which each node is interpolated
+    near: Int32[np.ndarray, "all near"] | None
     isolated: int
 
 
 @dataclass(frozen=True)
 class Subgraph:
-    """Some nodes (`core` of them first, then their halo) and the edges that the core needs."""
+    """Some nodes (`core` of them first, then their halo) and the edges that the core needs.
+
+    Args:
+        nodes: positions of the points among all nodes.
+        points: core and halo.
+        core: points of the forecast.
+        multipole: edges of the encoder among `points`.
+        decoder: edges from `points` to `core`.
+        near: nodes from which each point of the core is interpolated.
+    """
 
     nodes: Nodes
     points: Points

@@ -18,25 +18,44 @@ from stonet.graph.neighbours import Describe, Neighbours, radius_for_degree, wit
 
 @dataclass(frozen=True)
 class Radii:
-    """The radius of each kind of edge, determined once on the training points."""
+    """The radius of each kind of edge, determined once on the training points.
 
-    within: tuple[float, ...]  # one for each level
-    between: tuple[float, ...]  # between levels l and l + 1
+    Args:
+        within: one for each level.
+        between: between levels l and l + 1.
+        decoder: from nodes to queries.
+    """
+
+    within: tuple[float, ...]
+    between: tuple[float, ...]
     decoder: float
 
 
 @dataclass(frozen=True)
 class MultipoleGraph:
-    """The edges of the encoder. Level 0 is the finest; "up" goes to the next coarser level."""
+    """The edges of the encoder. Level 0 is the finest; "up" goes to the next coarser level.
 
-    members: tuple[Int[Tensor, " _"], ...]  # of each level: positions among the nodes
+    Args:
+        members: of each level: positions among the nodes.
+        within: neighbours within each level.
+        up: targets in level l + 1, sources in level l.
+        down: targets in level l, sources in level l + 1.
+        restore: from the order of the levels back to the order of the nodes.
+    """
+
+    members: tuple[Int[Tensor, " _"], ...]
     within: tuple[Neighbours, ...]
-    up: tuple[Neighbours, ...]  # targets in level l + 1, sources in level l
-    down: tuple[Neighbours, ...]  # targets in level l, sources in level l + 1
-    restore: Int[Tensor, " node"]  # from the order of the levels back to the order of the nodes
+    up: tuple[Neighbours, ...]
+    down: tuple[Neighbours, ...]
+    restore: Int[Tensor, " node"]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MultipoleGraph:
-        """The graph on a device, with edge features in this precision."""
+        """The graph on a device, with edge features in this precision.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of the edge features.
+        """
 
         def move(family: tuple[Neighbours, ...]) -> tuple[Neighbours, ...]:
             return tuple(n.to(device, dtype) for n in family)

@@ -27,28 +27,51 @@ Describe = Literal["nothing", "difference", "offset", "sharp"]  # features of an
 
 @dataclass(frozen=True)
 class Block:
-    """Targets of similar degree with their neighbours."""
+    """Targets of similar degree with their neighbours.
 
-    rows: Int[Tensor, " row"]  # positions among the targets
-    index: Int[Tensor, "row degree"]  # sources; padding = number of sources
-    features: Float[Tensor, "row degree feature"]  # of each edge; zero where padded
+    Args:
+        rows: positions among the targets.
+        index: sources; padding = number of sources.
+        features: of each edge; zero where padded.
+    """
+
+    rows: Int[Tensor, " row"]
+    index: Int[Tensor, "row degree"]
+    features: Float[Tensor, "row degree feature"]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Block:
-        """The block on a device, with features in this precision."""
+        """The block on a device, with features in this precision.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of the edge features.
+        """
         return Block(self.rows.to(device), self.index.to(device), self.features.to(device, dtype))
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """N(x) for every target x: the sources within the radius."""
+    """N(x) for every target x: the sources within the radius.
+
+    Args:
+        blocks: together they contain every target once.
+        count: |N(x)|.
+        num_sources: number of sources.
+        isolated: targets without a source within the radius, linked to the nearest one.
+    """
 
     blocks: tuple[Block, ...]
-    count: Float[Tensor, " target"]  # |N(x)|
+    count: Float[Tensor, " target"]
     num_sources: int
-    isolated: int  # targets without a source within the radius, linked to the nearest one
+    isolated: int
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Neighbours:
-        """The neighbours on a device, with features in this precision."""
+        """The neighbours on a device, with features in this precision.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of edge features and counts.
+        """
         blocks = tuple(block.to(device, dtype) for block in self.blocks)
         return Neighbours(blocks, self.count.to(device, dtype), self.num_sources, self.isolated)
 
@@ -221,7 +244,11 @@ def edge_width(describe: Describe, dimension: int) -> int:
 
 
 def same_place(distance: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
-    """1 where two points coincide within rounding, else 0."""
+    """1 where two points coincide within rounding, else 0.
+
+    Args:
+        distance: in the units of the geometry.
+    """
     return (distance <= 1e-9).astype(np.float64)
 
 

@@ -68,6 +68,9 @@ def write_atomic(path: Path, data: bytes) -> None:
 def disk_errors_explained(path: Path) -> Iterator[None]:
     """Turn an error of the system while `path` is written into one that names it.
 
+    Args:
+        path: what the block writes; the message names it.
+
     Raises:
         ResourceError: the disk is full or not writable.
     """
@@ -99,7 +102,11 @@ def replace(new: Path, path: Path, backup: Path) -> None:
 
 
 def sync(*paths: Path) -> None:
-    """Flush files, and the names in folders, to the disk."""
+    """Flush files, and the names in folders, to the disk.
+
+    Args:
+        *paths: files or folders.
+    """
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -113,6 +120,9 @@ def acquire_lock(path: Path) -> int:
 
     The lock ends with the process, so none is ever stale. Forked children hold it as well. The
     file names the process and the host that hold it. Links are not followed.
+
+    Args:
+        path: of the lock file; it is created if absent.
 
     Returns:
         The descriptor of the locked file.

@@ -44,19 +44,33 @@ def pick_device(requested: str) -> torch.device:
 
 
 def backend_for(device: torch.device) -> str:
-    """The backend of torch.distributed for tensors on this device."""
+    """The backend of torch.distributed for tensors on this device.
+
+    Args:
+        device: of the tensors that processes exchange.
+    """
     return "nccl" if device.type == "cuda" else "gloo"
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on `device`; copies to a GPU are asynchronous."""
+    """The tensor on `device`; copies to a GPU are asynchronous.
+
+    Args:
+        tensor: on any device.
+        device: where it is needed.
+    """
     if device.type != "cuda" or tensor.device == device:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse bf16 on a GPU that only emulates it."""
+    """Refuse bf16 on a GPU that only emulates it.
+
+    Args:
+        precision: "float32" or "bf16".
+        device: of the training.
+    """
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
         raise UsageError(
             "train.precision is 'bf16', which this GPU does not support. Use "
@@ -65,7 +79,12 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Matrix products in the given precision; weights and sums keep theirs."""
+    """Matrix products in the given precision; weights and sums keep theirs.
+
+    Args:
+        precision: "float32" or "bf16".
+        device: of the computation.
+    """
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -75,6 +94,9 @@ def in_float32(function: Callable[P, T]) -> Callable[P, T]:
     """The function without autocast: bf16 arguments are converted to float32.
 
     torch.amp.custom_fwd does this for one type of device; this does it for all.
+
+    Args:
+        function: its tensors may be arguments in any place.
     """
 
     @wraps(function)

@@ -36,6 +36,9 @@ def process_group(backend: str = "gloo") -> Iterator[None]:
     """Join the processes into a group, in which collective operations work.
 
     The group lasts until the processes end: another one in the same processes may fail to meet.
+
+    Args:
+        backend: "gloo" for processors, "nccl" for GPUs.
     """
     import torch.distributed as dist
 

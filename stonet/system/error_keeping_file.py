@@ -36,7 +36,11 @@ class ErrorKeepingFile(io.RawIOBase):
             raise self._error
 
     def write(self, data: object) -> int:
-        """Store bytes at the current position; on the disk, or after an error in memory."""
+        """Store bytes at the current position; on the disk, or after an error in memory.
+
+        Args:
+            data: any object with a buffer.
+        """
         content = memoryview(data).cast("B")  # type: ignore[arg-type]
         done = 0
         while done < len(content) and self._error is None:
@@ -50,7 +54,14 @@ class ErrorKeepingFile(io.RawIOBase):
         return len(content)
 
     def readinto(self, buffer: object) -> int:
-        """Fill a buffer from the current position; what was never written is zero."""
+        """Fill a buffer from the current position; what was never written is zero.
+
+        Args:
+            buffer: to be filled.
+
+        Returns:
+            Number of bytes, always the length of the buffer.
+        """
         target = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         start, size = self._position, len(target)
         target[:] = os.pread(self._file, size, start).ljust(size, b"\0")
@@ -62,7 +73,15 @@ class ErrorKeepingFile(io.RawIOBase):
         return size
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the current position."""
+        """Move the current position.
+
+        Args:
+            offset: in bytes, from `whence`.
+            whence: the start, the current position or the end.
+
+        Returns:
+            The new position.
+        """
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size()}[whence]
         self._position = base + offset
         return self._position
@@ -72,7 +91,14 @@ class ErrorKeepingFile(io.RawIOBase):
         return self._position
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size of the file."""
+        """Set the size of the file.
+
+        Args:
+            size: in bytes; None: the current position.
+
+        Returns:
+            The new size.
+        """
         size = self._position if size is None else size
         try:
             os.ftruncate(self._file, size)

@@ -20,6 +20,9 @@ _active: ContextVar[ProgressCallback | None] = ContextVar("progress", default=No
 def reporting_to(callback: ProgressCallback) -> Iterator[None]:
     """Send all progress that is reported inside the block to `callback`.
 
+    Args:
+        callback: called in the thread that reports.
+
     Example:
         >>> with reporting_to(lambda done, total, what: print(f"{done}/{total}")):
         ...     report_progress(3, 4)
@@ -33,11 +36,23 @@ def reporting_to(callback: ProgressCallback) -> Iterator[None]:
 
 
 def report_progress(done: int, total: int, description: str = "") -> None:
-    """Report to the active callback, if there is one."""
+    """Report to the active callback, if there is one.
+
+    Args:
+        done: steps that are complete.
+        total: all steps.
+        description: what is being done.
+    """
     callback = _active.get()
     if callback is not None:
         callback(done, total, description)
 
 
 def ignore_progress(done: int, total: int, description: str = "") -> None:
-    """The default callback: does nothing."""
+    """The default callback: does nothing.
+
+    Args:
+        done: not used.
+        total: not used.
+        description: not used.
+    """

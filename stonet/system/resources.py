@@ -50,6 +50,12 @@ def memory_budget() -> int:
 def parse_size(text: str) -> int:
     """Bytes of a size as users write it.
 
+    Args:
+        text: a number and an optional unit; K, M, G, T are powers of 1024.
+
+    Returns:
+        Bytes.
+
     Example:
         >>> parse_size("512M"), parse_size("1.5 GB")
         (536870912, 1610612736)
@@ -62,6 +68,9 @@ def parse_size(text: str) -> int:
 
 def size_label(size: int | float) -> str:
     """A number of bytes in decimal units.
+
+    Args:
+        size: in bytes.
 
     Example:
         >>> size_label(5e12)
@@ -82,6 +91,9 @@ def lacks_memory(error: BaseException) -> bool:
     """Whether an error says that memory, or a limit of it such as `ulimit -v`, does not suffice.
 
     Libraries raise it as errors of many types.
+
+    Args:
+        error: raised by any library.
     """
     return isinstance(error, MemoryError) or bool(NO_MEMORY.search(str(error)))
 

@@ -22,13 +22,22 @@ MAX_THREADS = 4  # each holds its own copy of what does not depend on windows, e
 
 
 def count(device: torch.device) -> int:
-    """Number of threads to use: 1 on a GPU, or where several processes share the machine."""
+    """Number of threads to use: 1 on a GPU, or where several processes share the machine.
+
+    Args:
+        device: of the training.
+    """
     alone = device.type == "cpu" and distributed.size() == 1
     return min(torch.get_num_threads(), MAX_THREADS) if alone else 1
 
 
 def each(function: Callable[[S], T], parts: Sequence[S]) -> list[T]:
-    """`function` of every part, all in parallel, each with its share of PyTorch's threads."""
+    """`function` of every part, all in parallel, each with its share of PyTorch's threads.
+
+    Args:
+        function: called once for each part.
+        parts: at least one.
+    """
     if len(parts) == 1:
         return [function(parts[0])]
     threads = torch.get_num_threads()
