@@ -33,11 +33,17 @@ from stonet.system.progress import ProgressCallback, ignore_progress
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: its card, and the function that opens it."""
+    """A data set: its card, and the function that opens it.
+
+    Args:
+        card: describes the data set.
+        open: returns it, with the options that its card names.
+        find: locates its files; None: those of the card.
+    """
 
     card: Card
     open: Callable[..., Dataset]
-    find: Callable[[], LocalFiles] | None = None  # locates its files; None: those of the card
+    find: Callable[[], LocalFiles] | None = None
 
 
 DATASETS: dict[str, Entry] = {
@@ -100,7 +106,12 @@ def open_any(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
 
 
 def check_known(data: str, others: Iterable[str] = ()) -> None:
-    """Refuse what is neither a data set's name (or one of `others`) nor looks like a file."""
+    """Refuse what is neither a data set's name (or one of `others`) nor looks like a file.
+
+    Args:
+        data: as the user gave it.
+        others: further names that are valid.
+    """
     looks_like_a_name = "/" not in data and "*" not in data and Path(data).suffix == ""
     if data not in DATASETS and looks_like_a_name and not Path(data).exists():
         raise unknown_name("file or data set", data, [*others, *DATASETS])
@@ -112,13 +123,22 @@ def cards() -> list[Card]:
 
 
 def find(name: str) -> LocalFiles:
-    """The files of a data set on this machine, and those that are missing."""
+    """The files of a data set on this machine, and those that are missing.
+
+    Args:
+        name: of a data set.
+    """
     entry = _entry(name)
     return entry.find() if entry.find else find_local(entry.card)
 
 
 def fetch(name: str, progress: ProgressCallback = ignore_progress) -> list[Path]:
-    """Download the files of a data set and verify them; an error says what to do by hand."""
+    """Download the files of a data set and verify them; an error says what to do by hand.
+
+    Args:
+        name: of a data set.
+        progress: called as bytes arrive.
+    """
     entry = _entry(name)
     if entry.find is None:
         return obtain(entry.card, progress=progress)

@@ -91,6 +91,12 @@ class Card:
 
 
 def labelled(field: Field, card: Card, **changes: Any) -> Field:
-    """The field with the card's title, source and licence, and with other parts replaced."""
+    """The field with the card's title, source and licence, and with other parts replaced.
+
+    Args:
+        field: whose values are from the data set.
+        card: of the data set.
+        **changes: attributes of Field to replace.
+    """
     attrs = {"title": card.title, "source": card.source, "licence": card.licence}
     return Field.trusted(**(vars(field) | {"attrs": {**field.attrs, **attrs}} | changes))

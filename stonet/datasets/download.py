@@ -30,20 +30,34 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class LocalFiles(NamedTuple):
-    """The files of a data set that are on this machine, and those that are missing."""
+    """The files of a data set that are on this machine, and those that are missing.
+
+    Args:
+        present: paths of the files.
+        missing: files as the card describes them.
+    """
 
     present: list[Path]
     missing: list[File]
 
 
 def folders(name: str) -> list[Path]:
-    """The folders in which the files of a data set are looked up, in order."""
+    """The folders in which the files of a data set are looked up, in order.
+
+    Args:
+        name: of the data set's folder.
+    """
     given = os.environ.get("STONET_DATA")
     return [*([Path(given) / name] if given else []), cache_folder() / name]
 
 
 def find_local(card: Card, files: Sequence[File] | None = None) -> LocalFiles:
-    """Which files are on this machine; their content is not verified."""
+    """Which files are on this machine; their content is not verified.
+
+    Args:
+        card: of the data set.
+        files: to be looked up; None: all of the card.
+    """
     present, missing = [], []
     for file in card.files if files is None else files:
         paths = [folder / file.name for folder in folders(card.folder_name)]
@@ -91,7 +105,12 @@ def obtain(
 
 
 def missing_files(card: Card, missing: Sequence[File]) -> DataError:
-    """The error for files that must be downloaded by hand: from where, and into which folder."""
+    """The error for files that must be downloaded by hand: from where, and into which folder.
+
+    Args:
+        card: of the data set.
+        missing: at least one file.
+    """
     names = ", ".join(f"'{file.name}'" for file in missing[:3])
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     them = "it" if len(missing) == 1 else "them"

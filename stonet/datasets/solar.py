@@ -63,7 +63,16 @@ CARD = Card(
 
 
 class Plant(NamedTuple):
-    """The table of one plant: what its name states, and the file or archive that holds it."""
+    """The table of one plant: what its name states, and the file or archive that holds it.
+
+    Args:
+        lat: latitude in degrees.
+        lon: longitude in degrees.
+        kind: as the file's name states it, "UPV" or "DPV".
+        capacity: in MW.
+        path: of the file or archive.
+        member: name of the file within the archive.
+    """
 
     lat: float
     lon: float
@@ -137,7 +146,11 @@ def _members(path: Path) -> list[str]:
 
 
 def read_plants(plants: list[Plant]) -> Field:
-    """The tables of all plants as one Field; they must have the same times."""
+    """The tables of all plants as one Field; they must have the same times.
+
+    Args:
+        plants: at least one.
+    """
     times, power = _read_table(plants[0])
     values = np.empty((len(times), len(plants), 1), dtype=np.float32)
     values[:, 0, 0] = power
@@ -159,7 +172,11 @@ def read_plants(plants: list[Plant]) -> Field:
 
 
 def unit_box(positions: Float64[np.ndarray, "node 2"]) -> Float64[np.ndarray, "node 2"]:
-    """Positions shifted and scaled into the unit box, by one factor for both axes."""
+    """Positions shifted and scaled into the unit box, by one factor for both axes.
+
+    Args:
+        positions: x, y in any unit.
+    """
     extent = np.ptp(positions, axis=0).max()
     return (positions - positions.min(0)) / (extent if extent > 0 else 1.0)
 

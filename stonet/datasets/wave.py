@@ -45,7 +45,11 @@ CARD = Card(
 
 
 def laplacian(u: Float64[np.ndarray, "sequence y x"]) -> Float64[np.ndarray, "sequence y x"]:
-    """dx² Δu by the five-point stencil, with zeros outside."""
+    """dx² Δu by the five-point stencil, with zeros outside.
+
+    Args:
+        u: on a grid with unit spacing.
+    """
     padded = np.pad(u, ((0, 0), (1, 1), (1, 1)))
     total = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1]  # summed in pairs, so that a mirrored u
     total += padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]  # gives exactly the mirrored result
@@ -93,20 +97,35 @@ class Sources:
 
     Here law = 1 for a drifting source, sin²(πt/pace) for a pulsing one, exp(-t/pace) for a fading
     one, all times 1 - exp(-(t/RISE)²). Only drifting sources move, on a small circle.
+
+    Args:
+        home: x, y.
+        orbit: radius of the circle on which it drifts.
+        angle: position on that circle at the start.
+        speed: along the circle, in cells per frame.
+        radius: r, in cells.
+        load: zero for an absent source.
+        pace: period of a pulsing source, decay time of a fading one; in frames.
+        kind: 0 drifts, 1 pulses, 2 fades.
     """
 
-    home: Float64[np.ndarray, "sequence source 2"]  # x, y
-    orbit: Float64[np.ndarray, "sequence source"]  # radius of the circle on which it drifts
+    home: Float64[np.ndarray, "sequence source 2"]
+    orbit: Float64[np.ndarray, "sequence source"]
     angle: Float64[np.ndarray, "sequence source"]
     speed: Float64[np.ndarray, "sequence source"]
     radius: Float64[np.ndarray, "sequence source"]
-    load: Float64[np.ndarray, "sequence source"]  # zero for an absent source
+    load: Float64[np.ndarray, "sequence source"]
     pace: Float64[np.ndarray, "sequence source"]
-    kind: Int64[np.ndarray, "sequence source"]  # 0 drifts, 1 pulses, 2 fades
+    kind: Int64[np.ndarray, "sequence source"]
 
     @staticmethod
     def draw(seed: int, sequences: Sequence[int]) -> Sources:
-        """The sources of some sequences; each is the same whichever others are drawn."""
+        """The sources of some sequences; each is the same whichever others are drawn.
+
+        Args:
+            seed: of the data set.
+            sequences: their numbers.
+        """
         count = max(sequences, default=-1) + 1
         draws = np.random.default_rng([seed, 0]).random((count, 3, 10))[list(sequences)]
         kind = (3 * draws[..., 0]).astype(np.int64)
@@ -123,7 +142,11 @@ class Sources:
         )
 
     def push(self, time: int | float) -> Float64[np.ndarray, "sequence y x"]:
-        """dt² v on the grid at a time in frames."""
+        """dt² v on the grid at a time in frames.
+
+        Args:
+            time: since the start of the sequences.
+        """
         pulse, fade = np.sin(np.pi * time / self.pace) ** 2, np.exp(-time / self.pace)
         law = np.choose(self.kind, [1.0, pulse, fade])
         height = self.load * law * -np.expm1(-((time / RISE) ** 2)) / (2.0 * np.pi * self.radius**2)

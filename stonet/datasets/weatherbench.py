@@ -76,22 +76,38 @@ WIND = _card(
 
 
 def temperature(inductive: bool = False) -> Dataset:
-    """Temperature at 2 m on the global grid; `inductive` as in `_open`."""
+    """Temperature at 2 m on the global grid; `inductive` as in `_open`.
+
+    Args:
+        inductive: whether the paper's unseen points are held out.
+    """
     return _open(TEMPERATURE, {"t2m": "t2m"}, inductive)
 
 
 def humidity(inductive: bool = False) -> Dataset:
-    """Relative humidity at 1000 hPa on the global grid; `inductive` as in `_open`."""
+    """Relative humidity at 1000 hPa on the global grid; `inductive` as in `_open`.
+
+    Args:
+        inductive: whether the paper's unseen points are held out.
+    """
     return _open(HUMIDITY, {"r_1000": "r"}, inductive)
 
 
 def cloud(inductive: bool = False) -> Dataset:
-    """Total cloud cover on the global grid; `inductive` as in `_open`."""
+    """Total cloud cover on the global grid; `inductive` as in `_open`.
+
+    Args:
+        inductive: whether the paper's unseen points are held out.
+    """
     return _open(CLOUD, {"tcc": "tcc"}, inductive)
 
 
 def wind(inductive: bool = False) -> Dataset:
-    """Both components of the wind at 10 m on the global grid; `inductive` as in `_open`."""
+    """Both components of the wind at 10 m on the global grid; `inductive` as in `_open`.
+
+    Args:
+        inductive: whether the paper's unseen points are held out.
+    """
     return _open(WIND, {"u10": "u10", "v10": "v10"}, inductive)
 
 
@@ -123,12 +139,20 @@ def _open(card: Card, channels: Mapping[str, str], inductive: bool) -> Dataset:
 
 
 def usable_frames(frames: int) -> int:
-    """Number of frames in complete windows, counted as by the paper: 78888 give 3286 of 24."""
+    """Number of frames in complete windows, counted as by the paper: 78888 give 3286 of 24.
+
+    Args:
+        frames: hours in the data.
+    """
     return max(0, (frames - PAST - HORIZON) // STRIDE) * STRIDE
 
 
 def south_to_north(points: Points) -> Int64[np.ndarray, " node"]:
-    """Indices of the points row by row from the south, each from longitude 0 eastwards."""
+    """Indices of the points row by row from the south, each from longitude 0 eastwards.
+
+    Args:
+        points: of the complete grid.
+    """
     if len(points) != ROWS * COLUMNS:
         raise DataError(f"The grid has {len(points)} points; expected {ROWS} x {COLUMNS} (5.625°).")
     lat, lon = points.coordinates.T

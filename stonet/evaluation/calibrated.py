@@ -62,7 +62,13 @@ class PartCorrector:
         chosen: Int64[np.ndarray, " batch"],
         forecast: Float64[np.ndarray, "batch future query channel"],
     ) -> tuple[Values, Quantiles]:
-        """The corrected forecasts of these windows and their `QUANTILES`."""
+        """The corrected forecasts of these windows and their `QUANTILES`.
+
+        Args:
+            windows: of the corrector's part.
+            chosen: positions of windows.
+            forecast: of these windows, in the data's units.
+        """
         starts = windows.starts[chosen]
         series = np.searchsorted(self.first, starts, side="right") - 1
         corrected = forecast.copy()

@@ -21,11 +21,18 @@ from stonet.training.budget import Budget, TrainingCost, train
 
 @dataclass(frozen=True)
 class Comparison:
-    """Costs and scores of all trainings, and the models that could not be trained."""
+    """Costs and scores of all trainings, and the models that could not be trained.
+
+    Args:
+        costs: one for each training.
+        records: tidy scores, as of `metrics.Statistics.records`.
+        skipped: model -> reason.
+        budget: of each training, as text.
+    """
 
     costs: list[TrainingCost]
     records: list[Record]
-    skipped: dict[str, str]  # model -> reason
+    skipped: dict[str, str]
     budget: str
 
     def to_json(self) -> dict[str, Any]:

@@ -53,6 +53,13 @@ class Variogram:
     The nugget is measurement noise and is not interpolated: with a nugget, values at nodes are
     smoothed; without, they are reproduced. On a sphere h is the great-circle distance, except for
     the Gaussian shape, which is a valid covariance of the chord only.
+
+    Args:
+        shape: a name in SHAPES, such as "exponential".
+        nugget: variance of the noise.
+        sill: variance without the noise.
+        range: the distance that scales h.
+        kind: the geometry.
     """
 
     shape: str
@@ -62,19 +69,33 @@ class Variogram:
     kind: Kind = "plane"
 
     def covariance(self, lag: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
-        """The covariance without the nugget: sill · (1 - shape(h / range))."""
+        """The covariance without the nugget: sill · (1 - shape(h / range)).
+
+        Args:
+            lag: distances between points.
+        """
         return self.sill * (1 - _shape(self.shape, self.kind, lag, self.range))
 
 
 @dataclass(frozen=True)
 class InverseDistance:
-    """Shepard's method: weights 1 / distance^power of the nearest nodes; exact at nodes."""
+    """Shepard's method: weights 1 / distance^power of the nearest nodes; exact at nodes.
+
+    Args:
+        power: of the distance.
+        nearest: number of nodes for each query.
+    """
 
     power: float = 2.0
     nearest: int = 8
 
     def weights(self, nodes: Points, queries: Points) -> csr_array:
-        """The sparse matrix of weights, (query, node)."""
+        """The sparse matrix of weights, (query, node).
+
+        Args:
+            nodes: points with values.
+            queries: points to interpolate to.
+        """
         lag, index = _near(nodes, queries, self.nearest)
         coincident = same_place(lag)
         inverse = (lag[:, :1] / np.maximum(lag, 1e-300)) ** self.power
@@ -93,6 +114,10 @@ class Kriging:
         [1ᵀ             0] [λ] = [1]
 
     It is solved by `stonet.linear.kriging.solve_kriging`, in units of the variance.
+
+    Args:
+        variogram: fitted to the values.
+        nearest: number of nodes for each query.
     """
 
     variogram: Variogram

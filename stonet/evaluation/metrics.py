@@ -196,6 +196,10 @@ def deviation(seen_mae: float, unseen_mae: float) -> float:
 def find(records: Sequence[Record], /, **conditions: object) -> float:
     """The value of the one record that meets all conditions; NaN if nothing was observed.
 
+    Args:
+        records: tidy scores.
+        **conditions: values of some keys of a record.
+
     Raises:
         UsageError: if no record or several meet them.
 

@@ -30,7 +30,13 @@ Array = Float64[np.ndarray, "..."]
 
 
 def covered(lower: Array, upper: Array, truth: Array) -> Array:
-    """1 where the truth lies in the interval, 0 where not, NaN where unknown or certain."""
+    """1 where the truth lies in the interval, 0 where not, NaN where unknown or certain.
+
+    Args:
+        lower: lower ends of the intervals.
+        upper: upper ends of the intervals.
+        truth: observed values; NaN where missing.
+    """
     inside = ((lower <= truth) & (truth <= upper)).astype(np.float64)
     unknown = np.isnan(lower) | np.isnan(upper) | np.isnan(truth)
     certain = (lower == upper) & (truth == lower)
@@ -38,19 +44,37 @@ def covered(lower: Array, upper: Array, truth: Array) -> Array:
 
 
 def interval_score(lower: Array, upper: Array, truth: Array, level: float) -> Array:
-    """The interval score of a central interval of this level; smaller is better."""
+    """The interval score of a central interval of this level; smaller is better.
+
+    Args:
+        lower: lower ends of the intervals.
+        upper: upper ends of the intervals.
+        truth: observed values; NaN where missing.
+        level: probability of the interval, such as 0.9.
+    """
     outside = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
     return np.asarray(upper - lower + 2 / (1 - level) * outside)
 
 
 def pinball(quantile: Array, truth: Array, tau: float) -> Array:
-    """The quantile loss, max(tau (y - q), (tau - 1) (y - q))."""
+    """The quantile loss, max(tau (y - q), (tau - 1) (y - q)).
+
+    Args:
+        quantile: forecasts of the quantile.
+        truth: observed values; NaN where missing.
+        tau: probability of the quantile.
+    """
     error = truth - quantile
     return np.maximum(tau * error, (tau - 1) * error)
 
 
 def crps(quantiles: Float64[np.ndarray, "quantile ..."], truth: Array) -> Array:
-    """The CRPS from the quantiles `CRPS_QUANTILES`."""
+    """The CRPS from the quantiles `CRPS_QUANTILES`.
+
+    Args:
+        quantiles: forecasts of these quantiles, in their order.
+        truth: observed values; NaN where missing.
+    """
     losses = [pinball(q, truth, tau) for q, tau in zip(quantiles, CRPS_QUANTILES, strict=True)]
     return 2 * np.mean(losses, axis=0)
 
@@ -61,6 +85,11 @@ def pit(
     """The probability integral transform: the forecast probability of values up to the truth.
 
     Linear between the quantiles, 0 below the first and 1 above the last; uniform if calibrated.
+
+    Args:
+        quantiles: forecasts, increasing.
+        taus: their probabilities.
+        truth: observed values; NaN where missing.
     """
     result = np.where(np.isnan(truth) | np.isnan(quantiles).any(0), np.nan, 0.0)
     result = np.where(truth > quantiles[-1], 1.0, result)
@@ -74,7 +103,12 @@ def pit(
 
 
 class IntervalStatistics:
-    """Running sums and counts of the scores, for each lead and channel."""
+    """Running sums and counts of the scores, for each lead and channel.
+
+    Args:
+        leads: number of leads.
+        channels: number of channels.
+    """
 
     sums: Float64[np.ndarray, "metric lead channel"]
     counts: Float64[np.ndarray, "metric lead channel"]
@@ -89,7 +123,13 @@ class IntervalStatistics:
         truth: Float[np.ndarray, "batch future node channel"],
         observed: Bool[np.ndarray, "batch future node channel"],
     ) -> None:
-        """Add forecasts of `QUANTILES` and the truth."""
+        """Add forecasts of `QUANTILES` and the truth.
+
+        Args:
+            quantiles: forecasts of `QUANTILES`, in the data's units.
+            truth: in the data's units.
+            observed: the mask of the truth.
+        """
         truth = np.where(observed, truth.astype(np.float64), np.nan)
         by_tau = dict(zip(QUANTILES, quantiles, strict=True))
         wide = by_tau[0.05], by_tau[0.95]
@@ -131,6 +171,13 @@ class IntervalStatistics:
         """Tidy records as of `stonet.evaluation.metrics.Statistics.records`.
 
         Over several channels only coverages are averaged: other scores have units.
+
+        Args:
+            dataset: its name.
+            model: its name.
+            points: the group of points that was scored.
+            channels: names.
+            seed: of the training.
         """
         names: dict[str, int | None] = {"all": None} if len(channels) > 1 else {}
         names |= {name: number for number, name in enumerate(channels)}

@@ -30,6 +30,10 @@ class Reliability:
 
     `counts` has, for (by, value, level), the number of intervals and of hits. Distances are bins:
     0 with history, then 1, 2, ... as in `stonet.calibration.bins`. Months count from 1.
+
+    Args:
+        counts: intervals and hits, as above.
+        pit: counts of the probability integral transform, in equal bins from 0 to 1.
     """
 
     counts: defaultdict[tuple[By, int, float], Float64[np.ndarray, " 2"]] = field(

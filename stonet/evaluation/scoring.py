@@ -164,9 +164,16 @@ def score(
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """Forecasts of some windows and the observed values, in the data's units."""
+    """Forecasts of some windows and the observed values, in the data's units.
 
-    chosen: Int64[np.ndarray, " batch"]  # positions of the windows
+    Args:
+        chosen: positions of the windows.
+        forecast: of the model or of a reference.
+        truth: 0 where it was not observed.
+        observed: the mask of the truth.
+    """
+
+    chosen: Int64[np.ndarray, " batch"]
     forecast: Float64[Tensor, "batch future query channel"]
     truth: Float[Tensor, "batch future query channel"]
     observed: Bool[Tensor, "batch future query channel"]
@@ -202,18 +209,30 @@ def scored_batches(
 
 
 def empty_statistics(trained: TrainedModel) -> Statistics:
-    """Statistics for the model's leads and channels; the scaler sets what is a zero target."""
+    """Statistics for the model's leads and channels; the scaler sets what is a zero target.
+
+    Args:
+        trained: gives leads, channels and scaler.
+    """
     zero = ZERO_TARGET * torch.tensor(trained.scaler.std, dtype=torch.float64)
     return Statistics(trained.time_spec.horizon, len(trained.channels), zero)
 
 
 def common_scale(trained: TrainedModel) -> tuple[float, ...] | None:
-    """What errors are divided by before they are averaged over channels; None: one unit."""
+    """What errors are divided by before they are averaged over channels; None: one unit.
+
+    Args:
+        trained: gives units and scaler.
+    """
     return trained.scaler.std if len(set(trained.units)) > 1 else None
 
 
 def check_scorable(trained: TrainedModel, dataset: Dataset) -> None:
     """Refuse to score a model on data of another kind or with another step.
+
+    Args:
+        trained: the model.
+        dataset: the data.
 
     Raises:
         DataError: naming the difference.
@@ -231,6 +250,10 @@ def deviation_percent(records: list[Record], model: str) -> float | None:
     """The paper's Deviation: MAE at unseen points with history, relative to that at seen ones.
 
     In percent; None if there are no unseen points.
+
+    Args:
+        records: tidy scores of one data set.
+        model: its name.
     """
     mine = [r for r in records if r["model"] == model and r["lead"] == "all"]
     channel = "all" if any(r["channel"] == "all" for r in mine) else str(mine[0]["channel"])

@@ -23,12 +23,19 @@ COVERAGE = 0.95  # of the interval
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean error of the first model minus that of the second; negative: the first is better."""
+    """Mean error of the first model minus that of the second; negative: the first is better.
+
+    Args:
+        mean: over all blocks.
+        low: end of the 95 % interval.
+        high: the other end.
+        p: two-sided.
+    """
 
     mean: float
-    low: float  # end of the 95 % interval
+    low: float
     high: float
-    p: float  # two-sided
+    p: float
 
 
 def paired_block_bootstrap(

@@ -16,6 +16,9 @@ def records_table(records: Sequence[Record]) -> pd.DataFrame:
     """Tidy scores, one number in a row: dataset, model, points, channel, lead, metric, value, seed.
 
     A value without any observation is NaN.
+
+    Args:
+        records: as `scoring.score` returns them.
     """
     import pandas as pd
 
@@ -28,6 +31,9 @@ def score_table(records: Sequence[Record]) -> pd.DataFrame:
 
     Columns: the metrics; the skill over persistence, 1 - MAE / MAE of persistence; and the scores
     of intervals where the models have any.
+
+    Args:
+        records: as `scoring.score` returns them.
     """
     tidy = records_table([record for record in records if record["lead"] == "all"])
     keys = ["model", "points", "channel"]

@@ -38,6 +38,10 @@ class Experiment(Protocol):
             models: rows of the table; none: the experiment's own choice.
             seeds: number of seeds, from 0 on.
             budget: of each cell.
+            datasets: names.
+            models: labels that are wanted; empty: all.
+            seeds: number of seeds.
+            budget: of the experiments.
 
         Raises:
             UsageError: a model is unknown.
@@ -45,6 +49,12 @@ class Experiment(Protocol):
 
     def measure(self, cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
         """Train and score one cell.
+
+        Args:
+            cell: which model and which variant.
+            dataset: its data.
+            config: its settings.
+            budget: of the training.
 
         Returns:
             What JSON can hold: scores with `vars(training.cost)` under "training", which tells the
@@ -56,10 +66,19 @@ class Experiment(Protocol):
         """
 
     def table(self, results: Sequence[Result]) -> list[dict[str, Any]]:
-        """Tidy lines: one value per key."""
+        """Tidy lines: one value per key.
+
+        Args:
+            results: of all cells, measured or skipped.
+        """
 
     def figure(self, results: Sequence[Result], path: Path) -> None:
-        """Write one or more PNG files, `path` and variants of its stem; none without results."""
+        """Write one or more PNG files, `path` and variants of its stem; none without results.
+
+        Args:
+            results: of all cells, measured or skipped.
+            path: of a PNG file.
+        """
 
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -25,14 +25,25 @@ SEEDS = ("0", "1", "2")
 
 @dataclass(frozen=True)
 class AblatedModel:
-    """A model of which one setting at a time is varied."""
+    """A model of which one setting at a time is varied.
 
-    model: str  # name in the model registry
-    preset: str  # of every budget but a minimal one
-    factors: Mapping[str, tuple[str, ...]]  # setting -> values, the model's own among them
+    Args:
+        model: name in the model registry.
+        preset: of every budget but a minimal one.
+        factors: setting -> values, the model's own among them.
+    """
+
+    model: str
+    preset: str
+    factors: Mapping[str, tuple[str, ...]]
 
     def own_value(self, setting: str, preset: str) -> str:
-        """The model's own value of a setting, as the table prints it."""
+        """The model's own value of a setting, as the table prints it.
+
+        Args:
+            setting: its full name, such as "operator.latent".
+            preset: that is varied.
+        """
         if setting in RACED:
             return RACE
         section, _, key = setting.partition(".")
@@ -150,7 +161,11 @@ def _variants(
 
 
 def short_name(setting: str) -> str:
-    """The name of a factor: a setting without its section."""
+    """The name of a factor: a setting without its section.
+
+    Args:
+        setting: its full name.
+    """
     return setting.partition(".")[2]
 
 

@@ -18,19 +18,33 @@ SINGLE_SEED = {"ablation", "cost", "inductive", "irregular"}
 
 @dataclass(frozen=True)
 class ExperimentBudget:
-    """Which data, how many seeds, and how long each model trains."""
+    """Which data, how many seeds, and how long each model trains.
+
+    Args:
+        name: as --budget takes it.
+        datasets: of most experiments.
+        ablation_datasets: of experiments with many settings.
+        seeds: number of seeds.
+        training: epochs, steps or minutes of each training.
+        threads: None: PyTorch's default.
+        settings: of every cell, such as a number of points.
+        preset: used in place of the default preset.
+        ablation_training: by ablated model: steps instead of minutes, which would vary with the
+            variant.
+        minimal: a few models and variants, to see that all runs.
+    """
 
     name: str
     datasets: tuple[str, ...]
-    ablation_datasets: tuple[str, ...]  # of experiments with many settings
+    ablation_datasets: tuple[str, ...]
     seeds: int
     training: Budget
-    threads: int | None = 1  # None: PyTorch's default
-    settings: tuple[str, ...] = ()  # of every cell, such as a number of points
-    preset: str = "default"  # used in place of the default preset
+    threads: int | None = 1
+    settings: tuple[str, ...] = ()
+    preset: str = "default"
     # Ablated model -> training: steps instead of minutes, which would vary with the variant.
     ablation_training: Mapping[str, Budget] = field(default_factory=dict)
-    minimal: bool = False  # a few models and variants, to see that all runs
+    minimal: bool = False
 
     def cell(
         self,
@@ -81,11 +95,19 @@ class ExperimentBudget:
         return cell
 
     def datasets_of(self, experiment: str) -> tuple[str, ...]:
-        """The default data of an experiment."""
+        """The default data of an experiment.
+
+        Args:
+            experiment: its name.
+        """
         return self.ablation_datasets if experiment in ABLATION_LIKE else self.datasets
 
     def seeds_of(self, experiment: str) -> int:
-        """The default number of seeds of an experiment."""
+        """The default number of seeds of an experiment.
+
+        Args:
+            experiment: its name.
+        """
         return 1 if experiment in SINGLE_SEED else self.seeds
 
     def with_changes(
@@ -154,6 +176,9 @@ EXPERIMENT_BUDGETS = {
 
 def experiment_budget(name: str) -> ExperimentBudget:
     """The budget of this name.
+
+    Args:
+        name: as --budget takes it.
 
     Raises:
         UsageError: there is none.

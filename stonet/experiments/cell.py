@@ -26,20 +26,35 @@ _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*\]")
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: which model learns from which data, for how long."""
+    """One training: which model learns from which data, for how long.
+
+    Args:
+        experiment: its name.
+        dataset: an entry of EXPERIMENT_DATA, a data set or a file.
+        label: the row of the table.
+        seed: of the training.
+        model: name in the model registry.
+        preset: name of the settings that others are added to.
+        settings: such as "train.lr=0.001".
+        budget: name of the experiment budget.
+        training: epochs, steps or minutes.
+        threads: of PyTorch; None: its default.
+        inductive: whether the data's own unseen points are used.
+        extra: further choices of the experiment.
+    """
 
     experiment: str
-    dataset: str  # an entry of EXPERIMENT_DATA, a data set or a file
-    label: str  # the row of the table
+    dataset: str
+    label: str
     seed: int
-    model: str  # name in the model registry
+    model: str
     preset: str
     settings: tuple[str, ...]
-    budget: str  # name of the experiment budget
+    budget: str
     training: Budget
     threads: int | None = 1
-    inductive: bool = False  # whether the data's own unseen points are used
-    extra: tuple[tuple[str, Any], ...] = ()  # further choices of the experiment
+    inductive: bool = False
+    extra: tuple[tuple[str, Any], ...] = ()
 
     @property
     def config(self) -> Config:
@@ -74,7 +89,11 @@ class Cell:
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> Cell:
-        """The cell of which `to_json` gave the content."""
+        """The cell of which `to_json` gave the content.
+
+        Args:
+            content: as parsed.
+        """
         parsed = {
             "settings": tuple(content["settings"]),
             "training": Budget(**content["training"]),
@@ -85,21 +104,37 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """The scores of a cell, and what is needed to reproduce them."""
+    """The scores of a cell, and what is needed to reproduce them.
+
+    Args:
+        cell: what was computed.
+        key: hash of the cell.
+        scores: what the experiment's `measure` returned.
+        config_hash: of every resolved setting.
+        data_hash: of all values, times and positions.
+        commit: of the code; "+" where files differed from it.
+        seconds: elapsed time.
+        cpu_seconds: of all threads.
+        peak_mb: most memory in use.
+        machine: processor, cores and memory.
+        versions: of Python and of libraries.
+        date: when the cell was computed.
+        stale: whether version, data or settings have changed since.
+    """
 
     cell: Cell
     key: str
     scores: Scores
     config_hash: str
     data_hash: str
-    commit: str  # "+" where files differed from it
+    commit: str
     seconds: float
     cpu_seconds: float
     peak_mb: float
     machine: dict[str, Any]
     versions: dict[str, str]
     date: str
-    stale: bool = False  # whether version, data or settings have changed since
+    stale: bool = False
 
     def to_json(self) -> str:
         """The content of its file: six digits, each list of numbers on one line."""
@@ -131,7 +166,11 @@ class Result:
 
 
 def rounded(value: Any) -> Any:
-    """The same content with floats of six significant digits, and None for NaN."""
+    """The same content with floats of six significant digits, and None for NaN.
+
+    Args:
+        value: anything that JSON can hold.
+    """
     if isinstance(value, dict):
         return {str(key): rounded(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -142,7 +181,11 @@ def rounded(value: Any) -> Any:
 
 
 def config_hash(config: Config) -> str:
-    """The hash of every resolved setting."""
+    """The hash of every resolved setting.
+
+    Args:
+        config: every setting.
+    """
     return _sha256(config.model_dump())
 
 

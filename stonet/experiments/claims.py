@@ -28,21 +28,38 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True)
 class Claim:
-    """A bound on one number (in percent) per data set."""
+    """A bound on one number (in percent) per data set.
+
+    Args:
+        title: what is compared.
+        goal: the bound as text.
+        values: by data set.
+        expected: data sets that should have been measured.
+        least: the goal's lower bound.
+        most: the goal's upper bound.
+        mean_least: bound on the mean.
+        note: on how the values were obtained.
+        noise: smaller values are within the variation between seeds.
+        complete: whether all models that the value is about were measured.
+    """
 
     title: str
     goal: str
-    values: dict[str, float]  # by data set
-    expected: int  # data sets that should have been measured
+    values: dict[str, float]
+    expected: int
     least: float | None = None
     most: float | None = None
-    mean_least: float | None = None  # bound on the mean
+    mean_least: float | None = None
     note: str = ""
-    noise: float = 0.0  # smaller values are within the variation between seeds
-    complete: bool = True  # whether all models that the value is about were measured
+    noise: float = 0.0
+    complete: bool = True
 
     def reached(self, value: float) -> bool:
-        """Whether a value is within the bounds and beyond the noise."""
+        """Whether a value is within the bounds and beyond the noise.
+
+        Args:
+            value: in percent.
+        """
         above = self.least is None or value > self.least
         below = self.most is None or value <= self.most
         return above and below and abs(value) >= self.noise
@@ -67,7 +84,11 @@ class Claim:
         return "holds partly" if 2 * reached >= len(values) else "does not hold"
 
     def cell(self, dataset: str) -> str:
-        """The value of a data set, in bold where the goal is reached."""
+        """The value of a data set, in bold where the goal is reached.
+
+        Args:
+            dataset: its name.
+        """
         value = self.values.get(dataset)
         if value is None:
             return DASH
@@ -75,7 +96,12 @@ class Claim:
 
 
 def claims_section(claims: Sequence[Claim], datasets: Sequence[str]) -> list[str]:
-    """The table of claims with their values by data set, and the notes."""
+    """The table of claims with their values by data set, and the notes.
+
+    Args:
+        claims: the rows.
+        datasets: the columns.
+    """
     rows = [
         [c.title, c.goal, *map(c.cell, datasets), percent(c.mean), f"**{c.verdict}**"]
         for c in claims

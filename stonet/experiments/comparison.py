@@ -98,7 +98,11 @@ def expand_labels(models: Sequence[str], default: Sequence[str]) -> list[str]:
 
 
 def variant(label: str) -> dict[str, Any]:
-    """The model, preset and settings that a label stands for."""
+    """The model, preset and settings that a label stands for.
+
+    Args:
+        label: a row of the table.
+    """
     if label == PAPER:
         return {"model": PAPER, "preset": "paper"}
     model, _, base = label.partition("+")
@@ -134,7 +138,11 @@ def table(results: Sequence[Result]) -> list[Line]:
 
 
 def by_label(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The results of each label, in their order."""
+    """The results of each label, in their order.
+
+    Args:
+        results: of any cells.
+    """
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result.cell.label, []).append(result)

@@ -31,12 +31,21 @@ Series = Float64[np.ndarray, "window future node channel"]
 
 
 def no_corruption(batch: Batch, chosen: WindowIndex) -> Batch:
-    """The batch as it is."""
+    """The batch as it is.
+
+    Args:
+        batch: inputs.
+        chosen: positions of the windows.
+    """
     return batch
 
 
 def drop_values(share: float) -> Corruption:
-    """Lose single values at random, independently."""
+    """Lose single values at random, independently.
+
+    Args:
+        share: of the values.
+    """
 
     def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
         shape = batch.past.shape[1], batch.frames.shape[1]
@@ -46,7 +55,11 @@ def drop_values(share: float) -> Corruption:
 
 
 def drop_sensors(share: float) -> Corruption:
-    """Lose sensors at random, each throughout a window."""
+    """Lose sensors at random, each throughout a window.
+
+    Args:
+        share: of the sensors.
+    """
 
     def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
         lost = _draws(chosen, (1, batch.frames.shape[1])) < share
@@ -59,6 +72,9 @@ def drop_frames(share: float) -> Corruption:
     """Lose complete frames at random, but never the newest; the others keep their times.
 
     The window is filled up with empty frames before the oldest one, as `inference` does.
+
+    Args:
+        share: of the frames.
     """
 
     def corrupt(batch: Batch, chosen: WindowIndex) -> Batch:
@@ -104,13 +120,24 @@ def _draws(chosen: WindowIndex, shape: tuple[int, ...]) -> Float64[np.ndarray, "
 def forecast_in_units(
     training: TrainingResult, batch: Batch, graphs: Graphs
 ) -> Float64[Tensor, "..."]:
-    """The forecast for a batch in the data's own units."""
+    """The forecast for a batch in the data's own units.
+
+    Args:
+        training: its model forecasts.
+        batch: inputs.
+        graphs: of the model, among the points.
+    """
     with torch.inference_mode():
         return training.trained.scaler.in_units(training.trained.model(batch, graphs).forecast)
 
 
 def subsample(dataset: Dataset, every: int) -> Dataset:
-    """Every `every`-th frame of each episode."""
+    """Every `every`-th frame of each episode.
+
+    Args:
+        dataset: with regular times.
+        every: frames from one kept frame to the next.
+    """
 
     def thin(field: Field) -> Field:
         names = ("values", "mask", "times")
@@ -124,6 +151,11 @@ class BetweenSteps:
     """Test windows of the full data for a model trained on every `every`-th frame.
 
     "Coarse" steps are the model's own, "fine" steps those of the full data.
+
+    Args:
+        training: on every `every`-th frame.
+        dataset: with all frames.
+        every: fine steps in a coarse one.
     """
 
     training: TrainingResult
@@ -131,7 +163,11 @@ class BetweenSteps:
     every: int
 
     def windows(self, raw: bool = False) -> Windows:
-        """Windows as long as the model's own, in fine steps; every target once."""
+        """Windows as long as the model's own, in fine steps; every target once.
+
+        Args:
+            raw: whether values are in the data's units.
+        """
         task, every = self.training.task, self.every
         coarse = task.time_spec
         fine = replace(
@@ -171,7 +207,12 @@ class BetweenSteps:
             yield chosen, batch
 
     def forecast(self, jitter: bool = False, true_times: bool = True) -> Series:
-        """Forecasts at the training points and all fine times, in the data's own units."""
+        """Forecasts at the training points and all fine times, in the data's own units.
+
+        Args:
+            jitter: whether inputs are at irregular times.
+            true_times: whether the model is given these times, or regular ones.
+        """
         nodes = self.training.task.nodes
         graphs = self.training.trained.model.eval().graphs(nodes, nodes)
         batches = self.batches(jitter, true_times)

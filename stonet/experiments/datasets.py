@@ -17,15 +17,25 @@ FRAMES_PER_HASH = 512  # frames that are hashed at a time
 
 @dataclass(frozen=True)
 class ExperimentData:
-    """A data set, or a variable of one, under the name that the experiments use."""
+    """A data set, or a variable of one, under the name that the experiments use.
 
-    dataset: str  # name in `stonet.datasets`, or a path
-    settings: tuple[str, ...] = ()  # of the section `read`
-    paper: str | None = None  # the paper's data set of the same kind
+    Args:
+        dataset: name in `stonet.datasets`, or a path.
+        settings: of the section `read`.
+        paper: the paper's data set of the same kind.
+        title: for tables and figures.
+        unit: in which errors are reported.
+        per_unit: one such unit in the data's own unit.
+        options: of the function that opens the data set.
+    """
+
+    dataset: str
+    settings: tuple[str, ...] = ()
+    paper: str | None = None
     title: str = ""
-    unit: str = ""  # in which errors are reported
-    per_unit: float = 1.0  # one such unit in the data's own unit
-    options: tuple[tuple[str, int], ...] = ()  # of the function that opens the data set
+    unit: str = ""
+    per_unit: float = 1.0
+    options: tuple[tuple[str, int], ...] = ()
 
     @property
     def error_unit(self) -> str:
@@ -83,12 +93,20 @@ PUBLISHED = tuple(name for name in EXPERIMENT_DATA if name != SHORT_WAVE)
 
 
 def experiment_data(name: str) -> ExperimentData:
-    """The entry of this name; for any other name, the data set or file itself."""
+    """The entry of this name; for any other name, the data set or file itself.
+
+    Args:
+        name: an entry of EXPERIMENT_DATA, a data set or a file.
+    """
     return EXPERIMENT_DATA.get(name) or ExperimentData(name, (), None, name)
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is neither an entry, a data set nor a file."""
+    """Refuse a name that is neither an entry, a data set nor a file.
+
+    Args:
+        name: as the user gave it.
+    """
     if name not in EXPERIMENT_DATA:
         check_known(name, EXPERIMENT_DATA)
 
@@ -116,13 +134,21 @@ def open_experiment_data(name: str, config: ReadConfig, inductive: bool = False)
 
 
 def is_local(name: str) -> bool:
-    """Whether the data are on this machine, so that nothing need be downloaded."""
+    """Whether the data are on this machine, so that nothing need be downloaded.
+
+    Args:
+        name: an entry of EXPERIMENT_DATA, a data set or a file.
+    """
     dataset = experiment_data(name).dataset
     return dataset not in DATASETS or not find(dataset).missing
 
 
 def data_sha256(dataset: Dataset) -> str:
-    """Hash of all that training and scoring can read of the data."""
+    """Hash of all that training and scoring can read of the data.
+
+    Args:
+        dataset: all episodes are read.
+    """
     first = dataset.episodes[0]
     header = [first.quantity, first.calendar, first.points.kind, dataset.unseen]
     header += [dataset.past, dataset.horizon, dataset.stride]

@@ -60,6 +60,10 @@ def errors_by_hour(training: TrainingResult, part: str = "test") -> Scores | Non
 
     Windows start at all hours in turn: with the stride of the other scores, which may divide a day,
     each hour would always have the same lead.
+
+    Args:
+        training: a trained model and its task.
+        part: "test", "validation" or "train".
     """
     task = training.task
     if not task.time_spec.daily:
@@ -81,7 +85,12 @@ def _score(training: TrainingResult, given: Windows, truth: Windows) -> Iterator
 
 
 def metrics_by_lead(statistics: Statistics, channels: tuple[str, ...]) -> Scores:
-    """Every metric over all leads, at each lead, and of each channel where there are several."""
+    """Every metric over all leads, at each lead, and of each channel where there are several.
+
+    Args:
+        statistics: of one model.
+        channels: names.
+    """
     leads = range(statistics.sums.shape[1])
     scores: Scores = {metric: statistics.value(metric) for metric in METRICS}
     scores["by_lead"] = {m: [statistics.value(m, lead) for lead in leads] for m in METRICS}
@@ -94,12 +103,21 @@ def metrics_by_lead(statistics: Statistics, channels: tuple[str, ...]) -> Scores
 
 
 def without_details(scores: Scores) -> Scores:
-    """The scores without those that only a comparison point by point needs."""
+    """The scores without those that only a comparison point by point needs.
+
+    Args:
+        scores: as `summarise_errors` returns them.
+    """
     return {key: value for key, value in scores.items() if key not in DETAILS}
 
 
 class ErrorAccumulator:
-    """Sums and counts of absolute errors by point, window and hour of the target."""
+    """Sums and counts of absolute errors by point, window and hour of the target.
+
+    Args:
+        truth: windows in the data's units.
+        nodes: number of points.
+    """
 
     def __init__(self, truth: Windows, nodes: int) -> None:
         self.truth = truth
@@ -109,7 +127,11 @@ class ErrorAccumulator:
         self.signed = np.zeros(HOURS_PER_DAY)  # sums of errors with their sign, for the bias
 
     def add(self, batch: ScoredBatch) -> None:
-        """Add the errors of some windows."""
+        """Add the errors of some windows.
+
+        Args:
+            batch: forecasts of windows of `truth`.
+        """
         error = (batch.forecast - batch.truth.double()) * batch.observed
         count = batch.observed.double().sum(-1).numpy()  # window future node
         absolute, signed = (e.sum(-1).numpy() for e in (error.abs(), error))

@@ -57,14 +57,23 @@ def panels(titles: list[str], size: tuple[float, float] = (3.9, 3.1)) -> tuple[F
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG file; an existing one is replaced when the new one is complete."""
+    """Write a PNG file; an existing one is replaced when the new one is complete.
+
+    Args:
+        figure: to be drawn.
+        path: of the PNG file; its folder is created if absent.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_bytes(png(figure))
 
 
 def line_style(rank: int) -> dict[str, Any]:
-    """Colour and marker of the line of this rank."""
+    """Colour and marker of the line of this rank.
+
+    Args:
+        rank: of the line, from 0; colours and markers repeat.
+    """
     return {"color": PALETTE[rank % len(PALETTE)], "marker": MARKERS[rank % len(MARKERS)]}
 
 

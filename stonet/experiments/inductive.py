@@ -206,7 +206,11 @@ def point_errors(training: TrainingResult, batches: Iterable[ScoredBatch], point
 
 
 def fit_interpolation(task: Task) -> dict[str, list[Method]]:
-    """The settings of IDW and kriging for each channel, fitted to the training part."""
+    """The settings of IDW and kriging for each channel, fitted to the training part.
+
+    Args:
+        task: the data.
+    """
     windows = task.windows("train", raw=True)
     last = len(windows.times) - 1
     frames = np.unique(np.linspace(0, last, FRAMES).round().astype(np.int64))

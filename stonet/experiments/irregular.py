@@ -149,7 +149,12 @@ def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Sco
 
 
 def errors(training: TrainingResult, corrupt: Corruption) -> Scores:
-    """Errors at the training points on the test part, from corrupted inputs."""
+    """Errors at the training points on the test part, from corrupted inputs.
+
+    Args:
+        training: a trained model and its task.
+        corrupt: changes the inputs.
+    """
     model, task = training.trained.model.eval(), training.task
     given = task.windows("test", task.scoring_stride).thin(MAX_WINDOWS)
     truth = task.windows("test", task.scoring_stride, raw=True).thin(MAX_WINDOWS)
@@ -167,6 +172,9 @@ def between_steps(fine: BetweenSteps) -> Scores:
     Between the steps, the model is compared with its own forecasts interpolated in time; "ideal"
     interpolates the truth, the error of interpolation with a perfect forecast. Inputs at irregular
     times come with their true times, or the model assumes regular ones.
+
+    Args:
+        fine: windows between the model's steps.
     """
     truth, observed = fine.truth()
     at_steps = np.arange(1, truth.shape[1] + 1) % fine.every == 0

@@ -32,11 +32,19 @@ COST: dict[str, tuple[float, ...]] = {k: tuple(v) for k, v in _TABLES["cost"].it
 
 
 def best_baseline(dataset: str) -> tuple[str, float]:
-    """The model with the lowest MAE beside STONet in Table 3, and that MAE."""
+    """The model with the lowest MAE beside STONet in Table 3, and that MAE.
+
+    Args:
+        dataset: its name in the paper.
+    """
     others = {m: row[0] for (d, m), row in COMPARISON.items() if d == dataset and m != OURS}
     return min(others.items(), key=lambda item: item[1])
 
 
 def improvement(dataset: str) -> float:
-    """Percent by which STONet's MAE is below the best baseline's, recomputed from Table 3."""
+    """Percent by which STONet's MAE is below the best baseline's, recomputed from Table 3.
+
+    Args:
+        dataset: its name in the paper.
+    """
     return 100 * (1 - COMPARISON[dataset, OURS][0] / best_baseline(dataset)[1])

@@ -79,7 +79,13 @@ WORST_COLUMNS = {
 def comparison_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """Errors and costs of every model; STONet's gain, corrected linear forecasts, worst points."""
+    """Errors and costs of every model; STONet's gain, corrected linear forecasts, worst points.
+
+    Args:
+        lines: of the table of the comparison.
+        results: from which the lines were made.
+        datasets: in the order of the report.
+    """
     first = {r.cell.dataset: r for r in measured(results) if _is_first(r)}
     summary = [_summary(lines, first.get(name), name) for name in datasets]
     return [

@@ -97,7 +97,13 @@ COST_COLUMNS = {
 def inductive_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """The paper's Table 4 with points without a past, and its sweep of the ratio unseen/seen."""
+    """The paper's Table 4 with points without a past, and its sweep of the ratio unseen/seen.
+
+    Args:
+        lines: of the experiment's table.
+        results: from which the lines were made.
+        datasets: in the order of the report.
+    """
     paper = {name: row[2] for name, row in paper_tables.INDUCTIVE.items()}
     ours = [
         line | {"paper_deviation": paper.get(experiment_data(line["dataset"]).paper or "")}
@@ -121,7 +127,13 @@ def inductive_chapter(
 def irregular_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """The cost of fewer labels and missing inputs, and forecasts between the steps."""
+    """The cost of fewer labels and missing inputs, and forecasts between the steps.
+
+    Args:
+        lines: of the experiment's table.
+        results: from which the lines were made.
+        datasets: in the order of the report.
+    """
     chapter = ["Percentages: change of a model's own MAE against complete data.", ""]
     for scenario, title in LOSSES.items():
         here = [line for line in lines if line["scenario"] == scenario]
@@ -145,7 +157,13 @@ def irregular_chapter(
 def ablation_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """The paper's Table 5 for the paper's network and the operator, and the default's factors."""
+    """The paper's Table 5 for the paper's network and the operator, and the default's factors.
+
+    Args:
+        lines: of the experiment's table.
+        results: from which the lines were made.
+        datasets: in the order of the report.
+    """
     chapter = [ABLATION_NOTE, ""]
     for name in ablation.ABLATED_MODELS:
         here = [line for line in lines if line["model"] == name]
@@ -172,7 +190,13 @@ def ablation_chapter(
 def cost_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
-    """The paper's Table 6."""
+    """The paper's Table 6.
+
+    Args:
+        lines: of the experiment's table.
+        results: from which the lines were made.
+        datasets: in the order of the report.
+    """
     paper = "; ".join(
         f"{name} {ode:g} min with the ODE and {plain:g} min without, a factor of {ode / plain:.1f}"
         for name, (ode, _, plain, _) in paper_tables.COST.items()

@@ -40,32 +40,60 @@ Event = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """Results and failures by cell; `on_event` is called at every change."""
+    """Results and failures by cell; `on_event` is called at every change.
+
+    Args:
+        results: of the cells that are done.
+        failed: messages of the cells that failed.
+        exit_code: of the first failure.
+        computed: cells that were computed now.
+        on_event: called with the cell and the event.
+    """
 
     results: dict[Cell, Result] = field(default_factory=dict)
     failed: dict[Cell, str] = field(default_factory=dict)
-    exit_code: int = 0  # of the first failure
+    exit_code: int = 0
     computed: int = 0
     on_event: Callable[[Cell, Event], None] = lambda cell, event: None
 
     def start(self, cell: Cell) -> None:
-        """A cell is being computed."""
+        """A cell is being computed.
+
+        Args:
+            cell: that begins.
+        """
         self.on_event(cell, {"state": "started"})
 
     def done(self, cell: Cell, result: Result, computed: int = 0) -> None:
-        """The result of a cell is known; `computed` is 1 where it is new."""
+        """The result of a cell is known; `computed` is 1 where it is new.
+
+        Args:
+            cell: that is done.
+            result: stored or new.
+            computed: 1 where the result is new.
+        """
         self.results[cell] = result
         self.computed += computed
         self.on_event(cell, {"state": "done", "computed": computed})
 
     def fail(self, cell: Cell, message: str, code: int) -> None:
-        """A cell could not be computed."""
+        """A cell could not be computed.
+
+        Args:
+            cell: that failed.
+            message: of the error.
+            code: exit code of the error.
+        """
         self.failed[cell] = message
         self.exit_code = self.exit_code or code
         self.on_event(cell, {"state": "failed", "message": message, "code": code})
 
     def pending(self, cells: Sequence[Cell]) -> list[Cell]:
-        """The cells without a result or a failure."""
+        """The cells without a result or a failure.
+
+        Args:
+            cells: to be looked up.
+        """
         return [cell for cell in cells if cell not in self.results and cell not in self.failed]
 
 
@@ -77,7 +105,11 @@ class DatasetCache:
         self.open: tuple[str, Dataset] | None = None
 
     def dataset(self, cell: Cell) -> Dataset:
-        """The data of a cell."""
+        """The data of a cell.
+
+        Args:
+            cell: its data are opened if they are not in use.
+        """
         name = self.name(cell)
         if self.open is None or self.open[0] != name:
             self.open = None  # frees the memory of the last one first
@@ -86,7 +118,11 @@ class DatasetCache:
         return self.open[1]
 
     def sha256(self, cell: Cell) -> str:
-        """The hash of a cell's data."""
+        """The hash of a cell's data.
+
+        Args:
+            cell: its data are opened if their hash is unknown.
+        """
         name = self.name(cell)
         if name not in self.hashes:
             self.dataset(cell)
@@ -94,7 +130,11 @@ class DatasetCache:
 
     @staticmethod
     def name(cell: Cell) -> str:
-        """A name that cells with the same data share."""
+        """A name that cells with the same data share.
+
+        Args:
+            cell: whose data are named.
+        """
         return json.dumps([cell.dataset, cell.config.read.model_dump(), cell.inductive])
 
 
@@ -134,7 +174,11 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
 
 
 def repeat(before: Result) -> Result:
-    """Compute a stored cell again with its budget; one of epochs gives the same scores."""
+    """Compute a stored cell again with its budget; one of epochs gives the same scores.
+
+    Args:
+        before: a stored result.
+    """
     training = before.scores.get("training")
     budget = TrainingCost(**training).budget if training else None
     return compute(before.cell, DatasetCache(), budget)
@@ -267,6 +311,9 @@ def in_order(cells: Sequence[Cell]) -> list[Cell]:
     """One data set after another, and the first seed of all models before the second.
 
     So data are opened once, and two processes rarely time the steps of the same model at once.
+
+    Args:
+        cells: in any order.
     """
     names = {cell: DatasetCache.name(cell) for cell in cells}
     rank = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
@@ -274,7 +321,11 @@ def in_order(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def title(cell: Cell) -> str:
-    """A cell as progress and messages show it."""
+    """A cell as progress and messages show it.
+
+    Args:
+        cell: to be named.
+    """
     return f"{cell.experiment}, {cell.dataset}: {cell.label}, seed {cell.seed}"
 
 

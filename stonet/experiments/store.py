@@ -26,17 +26,29 @@ class Store:
         self.folder = folder
 
     def path(self, cell: Cell) -> Path:
-        """The file of a cell's result."""
+        """The file of a cell's result.
+
+        Args:
+            cell: of any experiment.
+        """
         data = re.sub(r"[^A-Za-z0-9.-]+", "_", cell.dataset)
         return self.folder / cell.experiment / data / f"{cell.name}.json"
 
     def load(self, cell: Cell) -> Result | None:
-        """The stored result of a cell, which may be stale; None if there is none."""
+        """The stored result of a cell, which may be stale; None if there is none.
+
+        Args:
+            cell: of any experiment.
+        """
         path = self.path(cell)
         return read_result(path) if path.is_file() else None
 
     def save(self, result: Result) -> Path:
-        """Write a result; an earlier one is replaced when the new one is complete."""
+        """Write a result; an earlier one is replaced when the new one is complete.
+
+        Args:
+            result: of a new computation.
+        """
         path = self.path(result.cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as part:
@@ -44,7 +56,12 @@ class Store:
         return path
 
     def all(self, experiment: str, budget: str | None = None) -> list[Result]:
-        """All results of an experiment, of any budget if None, in the order of their files."""
+        """All results of an experiment, of any budget if None, in the order of their files.
+
+        Args:
+            experiment: its name.
+            budget: name of the experiment budget.
+        """
         results = [read_result(path) for path in sorted(self.folder.glob(f"{experiment}/*/*.json"))]
         return [result for result in results if budget in (None, result.cell.budget)]
 
@@ -53,6 +70,9 @@ class Store:
         """Lock a cell until the block ends; yields whether this process holds the lock.
 
         The system releases the lock when its process dies.
+
+        Args:
+            cell: that is to be computed.
         """
         lock = self.folder / LOCKS / cell.experiment / f"{cell.name}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +89,9 @@ class Store:
 
 def read_result(path: Path) -> Result:
     """The result in a file.
+
+    Args:
+        path: of a JSON file.
 
     Raises:
         UsageError: there is no such file.

@@ -23,32 +23,57 @@ Row = TypeVar("Row", bound=tuple[str, ...])
 
 
 def unique(values: Iterable[Key]) -> list[Key]:
-    """The values without repetition, in the order of their first occurrence."""
+    """The values without repetition, in the order of their first occurrence.
+
+    Args:
+        values: hashable.
+    """
     return list(dict.fromkeys(values))
 
 
 def mean(values: Sequence[float | int]) -> float | None:
-    """The mean; None of nothing."""
+    """The mean; None of nothing.
+
+    Args:
+        values: of the seeds.
+    """
     return float(np.mean(values)) if values else None
 
 
 def standard_deviation(values: Sequence[float | int]) -> float | None:
-    """The standard deviation over the seeds; None of fewer than two."""
+    """The standard deviation over the seeds; None of fewer than two.
+
+    Args:
+        values: of the seeds.
+    """
     return float(np.std(values)) if len(values) > 1 else None
 
 
 def measured(results: Sequence[Result]) -> list[Result]:
-    """The results that hold scores: those of models that could be run."""
+    """The results that hold scores: those of models that could be run.
+
+    Args:
+        results: of any cells.
+    """
     return [result for result in results if "skipped" not in result.scores]
 
 
 def stale_commits(results: Iterable[Result]) -> list[str]:
-    """The commits of stale results."""
+    """The commits of stale results.
+
+    Args:
+        results: of any cells.
+    """
     return sorted({result.commit for result in results if result.stale})
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table, with an empty line at the end."""
+    """The lines of a Markdown table, with an empty line at the end.
+
+    Args:
+        head: headings of the columns.
+        rows: cells as text.
+    """
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
@@ -79,22 +104,38 @@ def pivot(
 
 
 def text(key: str) -> Column:
-    """A column that shows a value as it is."""
+    """A column that shows a value as it is.
+
+    Args:
+        key: of a line.
+    """
     return lambda line: str(line.get(key, DASH))
 
 
 def error(key: str) -> Column:
-    """A column of errors in the unit of the data set, with their spread."""
+    """A column of errors in the unit of the data set, with their spread.
+
+    Args:
+        key: of a line; its spread is under `<key>_std`.
+    """
     return lambda line: number(line.get(key), line["dataset"], line.get(f"{key}_std"))
 
 
 def change(key: str) -> Column:
-    """A column of changes in percent."""
+    """A column of changes in percent.
+
+    Args:
+        key: of a line.
+    """
     return lambda line: percent(line.get(key))
 
 
 def dataset_and_unit(line: Line) -> str:
-    """The data set of a line with the unit of its errors."""
+    """The data set of a line with the unit of its errors.
+
+    Args:
+        line: of any table.
+    """
     return f"{line['dataset']} ({experiment_data(line['dataset']).error_unit})"
 
 
@@ -113,19 +154,31 @@ def number(value: float | int | None, dataset: str = "", spread: float | None = 
 
 
 def percent(value: float | int | None) -> str:
-    """A change with its sign; from MAX_PERCENT on as a factor."""
+    """A change with its sign; from MAX_PERCENT on as a factor.
+
+    Args:
+        value: in percent; None is shown as a dash.
+    """
     if value is None:
         return DASH
     return f"{value:+.1f} %" if value < MAX_PERCENT else f"{1 + value / 100:.3g} times"
 
 
 def p_value(p: float | None) -> str:
-    """A probability with three decimals."""
+    """A probability with three decimals.
+
+    Args:
+        p: None is shown as a dash.
+    """
     if p is None:
         return DASH
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def unit_headings(datasets: Sequence[str]) -> dict[str, str]:
-    """Heading with the unit of the errors -> data set, for a table with a column for each."""
+    """Heading with the unit of the errors -> data set, for a table with a column for each.
+
+    Args:
+        datasets: names.
+    """
     return {dataset_and_unit({"dataset": name}): name for name in datasets}

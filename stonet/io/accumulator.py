@@ -56,7 +56,11 @@ class Accumulator:
         self.done = self.total = 0  # frames, for the progress
 
     def add(self, source: LazySource) -> None:
-        """Read the source's values into their cells, block by block."""
+        """Read the source's values into their cells, block by block.
+
+        Args:
+            source: whose channels and points are among those of the field.
+        """
         rows = np.searchsorted(self.times, bin_times(source.times, self.config))
         columns = [self.channels.index(name) for name in source.channels]
         all_channels = columns == list(range(len(self.channels)))
@@ -222,7 +226,12 @@ def block_cells() -> int:
 
 
 def bin_times(times: Int64[np.ndarray, " time"], config: ReadConfig) -> Int64[np.ndarray, " time"]:
-    """Times rounded to multiples of `read.every`, halves upwards; unchanged without it."""
+    """Times rounded to multiples of `read.every`, halves upwards; unchanged without it.
+
+    Args:
+        times: nanoseconds.
+        config: its `every` is the bin.
+    """
     if config.every is None:
         return times
     step = parse_duration(config.every)

@@ -33,7 +33,11 @@ TIME_OF_DAY = re.compile(r"(\d{1,2})(?:[:.h](\d{2})(?:[:.](\d{2}(?:\.\d+)?))?)?(
 
 
 def parse_zone(name: str | None) -> tzinfo | None:
-    """A time zone: Europe/Berlin, UTC, or a fixed offset such as +02:00."""
+    """A time zone: Europe/Berlin, UTC, or a fixed offset such as +02:00.
+
+    Args:
+        name: as the user writes it; None: no zone is stated.
+    """
     if name is None:
         return None
     offset = re.fullmatch(r"(?:UTC)?([+-])(\d{1,2}):?(\d{2})?", name.strip())
@@ -113,6 +117,14 @@ def parse_numbers(numbers: np.ndarray, name: str, plane: bool) -> ParsedTimes | 
     """Dates as numbers (20190315), years, time since 1970 or, on a plane, elapsed seconds.
 
     Args as in `parse_texts`.
+
+    Args:
+        numbers: the column.
+        name: of the column; it may hold a unit, as "time (s)".
+        plane: whether the points lie on a plane, where times are often elapsed.
+
+    Returns:
+        None if the numbers are not times.
     """
     plain, unit = split_unit(name)
     unit, plain = UNIT_NAMES.get(unit.casefold(), unit.casefold()), normalise_name(plain)
@@ -144,14 +156,22 @@ def parse_numbers(numbers: np.ndarray, name: str, plane: bool) -> ParsedTimes | 
 
 
 def parse_times_of_day(texts: pd.Index) -> Int64[np.ndarray, " text"]:
-    """13, 13:30, 1330, 1:30 PM, 18.00.00 or 24:00 as nanoseconds of the day; NAT otherwise."""
+    """13, 13:30, 1330, 1:30 PM, 18.00.00 or 24:00 as nanoseconds of the day; NAT otherwise.
+
+    Args:
+        texts: distinct values of a column.
+    """
     plain = [text.removesuffix(".0") for text in texts]
     hhmm = any(text.isdigit() and int(text) > 24 for text in plain)  # 1330
     return np.array([_parse_time_of_day(text, hhmm) for text in plain], dtype=np.int64)
 
 
 def from_parts(parts: list[np.ndarray]) -> Int64[np.ndarray, " row"]:
-    """Times from integers: year and, as far as given, month, day, hour, minute, second."""
+    """Times from integers: year and, as far as given, month, day, hour, minute, second.
+
+    Args:
+        parts: at least the years; each has one number for each row.
+    """
     ones = np.ones(len(parts[0]), dtype=np.int64)
     integers = [part.astype(np.int64) for part in parts]
     year, month, day = [*integers, ones, ones][:3] if len(integers) < 3 else integers[:3]
@@ -168,7 +188,11 @@ def from_parts(parts: list[np.ndarray]) -> Int64[np.ndarray, " row"]:
 
 
 def in_nanoseconds(times: np.ndarray) -> Int64[np.ndarray, " time"]:
-    """datetime64 or timedelta64 as int64; NAT for what is missing or out of range."""
+    """datetime64 or timedelta64 as int64; NAT for what is missing or out of range.
+
+    Args:
+        times: of any unit.
+    """
     exact = times.astype(f"{times.dtype.kind}8[ns]")
     return np.where(exact.astype(times.dtype) == times, exact.astype(np.int64), NAT)
 

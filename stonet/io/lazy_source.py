@@ -89,11 +89,19 @@ class LazySource:
             object.__setattr__(self, "cells", len(self.points) * len(self.channels))
 
     def with_notes(self, *notes: str) -> LazySource:
-        """The same source with further notes."""
+        """The same source with further notes.
+
+        Args:
+            *notes: sentences about changes.
+        """
         return replace(self, notes=(*self.notes, *notes))
 
     def select(self, config: ReadConfig) -> LazySource | None:
-        """The requested variables, region and times; None if the source has none of them."""
+        """The requested variables, region and times; None if the source has none of them.
+
+        Args:
+            config: its variables, bbox, start and stop.
+        """
         source = self.select_channels(config.variables) if config.variables else self
         if source is None:
             return None
@@ -105,7 +113,11 @@ class LazySource:
         return source.select_period(config.start, config.stop)
 
     def take(self, index: Index) -> LazySource:
-        """Some of the points, in the order of `index`; frames are still read completely."""
+        """Some of the points, in the order of `index`; frames are still read completely.
+
+        Args:
+            index: positions of points.
+        """
         if np.array_equal(index, np.arange(len(self.points))):
             return self
         frames = self.frames
@@ -117,7 +129,11 @@ class LazySource:
         )
 
     def select_channels(self, names: Sequence[str]) -> LazySource | None:
-        """The channels of these names, in this order; None if there are none."""
+        """The channels of these names, in this order; None if there are none.
+
+        Args:
+            names: names that the source lacks are passed over.
+        """
         chosen = [self.channels.index(name) for name in names if name in self.channels]
         if not chosen:
             return None
@@ -130,7 +146,12 @@ class LazySource:
         )
 
     def select_period(self, start: str | None, stop: str | None) -> LazySource | None:
-        """The frames from `start` to `stop`, both included; None if there are none."""
+        """The frames from `start` to `stop`, both included; None if there are none.
+
+        Args:
+            start: a date, or a duration without a calendar; None: from the first frame.
+            stop: likewise; None: to the last frame.
+        """
         if start is None and stop is None:
             return self
         first = None if start is None else time_bounds(start, self.calendar)[0]
@@ -155,7 +176,11 @@ class LazySource:
 
 
 def from_field(field: Field) -> LazySource:
-    """A Field as a source, to select from it."""
+    """A Field as a source, to select from it.
+
+    Args:
+        field: its values are read when they are needed.
+    """
     return LazySource(
         origin=str(field.attrs.get("title", "the field")),
         times=field.times,
@@ -174,6 +199,10 @@ def from_field(field: Field) -> LazySource:
 
 def with_names_and_units(sources: Sequence[LazySource], config: ReadConfig) -> list[LazySource]:
     """The sources with renamed channels and declared units.
+
+    Args:
+        sources: of all files.
+        config: its `rename` and `units`.
 
     Raises:
         UsageError: no source has such a channel, or two would have one name.
@@ -227,7 +256,12 @@ def inside_box(points: Points, box: tuple[float, float, float, float]) -> np.nda
 
 
 def expand_levels(config: ReadConfig, sources: Sequence[LazySource]) -> ReadConfig:
-    """The requested variables, with `r` replaced by all its levels `r_500`, `r_850`."""
+    """The requested variables, with `r` replaced by all its levels `r_500`, `r_850`.
+
+    Args:
+        config: its `variables` are the requested ones.
+        sources: of all files.
+    """
     available = list(dict.fromkeys(name for source in sources for name in source.channels))
     names: list[str] = []
     for name in config.variables:
@@ -238,7 +272,12 @@ def expand_levels(config: ReadConfig, sources: Sequence[LazySource]) -> ReadConf
 
 
 def empty_selection(sources: Sequence[LazySource], config: ReadConfig) -> UsageError:
-    """The error for a selection without values: what was requested, and what is available."""
+    """The error for a selection without values: what was requested, and what is available.
+
+    Args:
+        sources: of all files.
+        config: the selection.
+    """
     available = sorted({name for source in sources for name in source.channels})
     unknown = [name for name in config.variables if name not in available]
     if unknown:

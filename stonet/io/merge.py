@@ -29,7 +29,12 @@ COINCIDENT_DECIMALS = 9  # of unit vectors or plane coordinates of points at one
 
 
 def merge_sources(sources: Sequence[LazySource], config: ReadConfig) -> Field:
-    """Read all sources into one Field, restricted to what the configuration selects."""
+    """Read all sources into one Field, restricted to what the configuration selects.
+
+    Args:
+        sources: of all files; at least one.
+        config: what is selected, and how repeated values are treated.
+    """
     config = expand_levels(config, sources)
     parts = [part for part in (source.select(config) for source in sources) if part]
     if not parts:
@@ -184,6 +189,9 @@ def shortest_decimals(single: Float32[np.ndarray, "..."]) -> Float64[np.ndarray,
     """The shortest decimal number of each float32: 349.9 and not 349.899994.
 
     Of all decimals that float32 rounds to the same value, the one with the fewest digits.
+
+    Args:
+        single: any finite or missing values.
     """
     exact = single.astype(np.float64)
     shortest = exact

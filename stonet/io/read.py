@@ -74,7 +74,11 @@ def read(source: Any, **options: Any) -> Field:
 
 
 def read_config(options: dict[str, Any]) -> ReadConfig:
-    """The options of `read` as a configuration; an invalid one is named."""
+    """The options of `read` as a configuration; an invalid one is named.
+
+    Args:
+        options: keyword arguments of `read`.
+    """
     stations = options.get("stations")
     if isinstance(stations, Path):
         options = options | {"stations": str(stations)}
@@ -150,7 +154,11 @@ def as_dataset(data: Any, config: ReadConfig) -> Dataset:
 
 
 def check_options(config: ReadConfig) -> None:
-    """Refuse options that are invalid for every source, even where they would have no effect."""
+    """Refuse options that are invalid for every source, even where they would have no effect.
+
+    Args:
+        config: the options.
+    """
     if config.timezone is not None:
         _function("dates:parse_zone")(config.timezone)
     in_memory = config._station_table is not None
@@ -228,7 +236,11 @@ def _open_file(path: Path, config: ReadConfig) -> list[LazySource]:
 
 
 def find_files(source: str | Path) -> list[Path]:
-    """The files of a path, a folder or a pattern, sorted by name."""
+    """The files of a path, a folder or a pattern, sorted by name.
+
+    Args:
+        source: as the user gave it.
+    """
     path = Path(source)
     if path.exists():
         if not path.is_dir() or is_zarr(path):
@@ -251,7 +263,11 @@ def find_files(source: str | Path) -> list[Path]:
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
+    """Whether a folder is a Zarr store.
+
+    Args:
+        path: of a folder.
+    """
     return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in ZARR_FILES)
 
 

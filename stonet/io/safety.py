@@ -64,6 +64,9 @@ def readable(origin: str | Path, kind: str) -> Iterator[None]:
 def check_plain(path: Path) -> None:
     """Refuse a pipe or a device, which would block or never end.
 
+    Args:
+        path: that is to be opened.
+
     Raises:
         DataError: it is neither a file nor a folder.
     """
@@ -74,7 +77,13 @@ def check_plain(path: Path) -> None:
 
 
 def check_memory(size: int, what: str, origin: str | Path) -> None:
-    """Refuse an object of `size` bytes that must be in memory at once and exceeds the budget."""
+    """Refuse an object of `size` bytes that must be in memory at once and exceeds the budget.
+
+    Args:
+        size: in bytes.
+        what: the object, for the message.
+        origin: the file, for the message.
+    """
     if size > memory_budget():
         raise ResourceError(
             f"'{origin}': {what} would take {size_label(size)} in memory, and the budget is "
@@ -84,7 +93,14 @@ def check_memory(size: int, what: str, origin: str | Path) -> None:
 
 
 def check_declared(declared: int, stored: int, what: str, origin: str | Path) -> None:
-    """Refuse an array that declares far more bytes than it stores."""
+    """Refuse an array that declares far more bytes than it stores.
+
+    Args:
+        declared: bytes, as the metadata say.
+        stored: bytes in the file.
+        what: the array, for the message.
+        origin: the file, for the message.
+    """
     if declared > memory_budget() and declared > MAX_DECLARED_RATIO * max(stored, 1):
         raise ResourceError(
             f"'{origin}': {what} declares {size_label(declared)} but stores {size_label(stored)}"

@@ -60,6 +60,9 @@ def write(field: Field, path: str | Path) -> None:
 def check_writable(path: str | Path) -> None:
     """Refuse a path that `write` cannot write, before any long work.
 
+    Args:
+        path: of the file or store.
+
     Raises:
         UsageError: the name or the format does not fit, or it would replace something else.
         ResourceError: the folder is not writable.

@@ -36,7 +36,11 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems wit
 
 
 def check_store(path: Path) -> None:
-    """Refuse a path that cannot be written in pieces, before any long work."""
+    """Refuse a path that cannot be written in pieces, before any long work.
+
+    Args:
+        path: of the store.
+    """
     if path.suffix.lower() != ".zarr":
         raise UsageError(
             f"'{path}' cannot be written piece by piece. Give a name that ends in .zarr."
@@ -45,7 +49,11 @@ def check_store(path: Path) -> None:
 
 
 def check_unfinished(path: Path) -> None:
-    """Refuse to begin if there is unfinished work, or if another process is writing."""
+    """Refuse to begin if there is unfinished work, or if another process is writing.
+
+    Args:
+        path: of the finished store.
+    """
     part = _part(path)
     if part.exists():
         _check_own(part)
@@ -138,7 +146,12 @@ class ZarrWriter:
         distributed.barrier()
 
     def write(self, where: tuple[int, ...], values: Float32[np.ndarray, "..."]) -> None:
-        """Store values of all variables (the last axis) from an index on, and mark the piece."""
+        """Store values of all variables (the last axis) from an index on, and mark the piece.
+
+        Args:
+            where: the first index along each dim.
+            values: of the piece; the last axis is that of the variables.
+        """
         import zarr
 
         group = zarr.open_group(self.part / STORE, mode="r+", use_consolidated=False)
@@ -153,7 +166,11 @@ class ZarrWriter:
         sync(self._marker(where), self.part / MARKERS)
 
     def has(self, where: tuple[int, ...]) -> bool:
-        """Whether the piece from this index on has been written."""
+        """Whether the piece from this index on has been written.
+
+        Args:
+            where: the first index along each dim.
+        """
         return self._marker(where).exists()
 
     def finish(self) -> None:

@@ -93,7 +93,12 @@ def fit_linear(
 
 
 def field_covariance(windows: Windows, nodes: Points) -> Covariance:
-    """The spatial covariance of the newest values of some windows."""
+    """The spatial covariance of the newest values of some windows.
+
+    Args:
+        windows: of the training part.
+        nodes: their points.
+    """
     sample = windows.draw(min(COVARIANCE_WINDOWS, max(8, COVARIANCE_VALUES // len(nodes))))
     last = sample.starts + sample.time_spec.past - 1
     values, observed = sample.at(np.sort(last))

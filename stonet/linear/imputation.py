@@ -33,14 +33,23 @@ PastCovariance = Float64[Tensor, "both both"]
 
 
 def random_walk(past: int, channels: int) -> PastCovariance:
-    """The covariance of independent random walks with unit steps, newest value first."""
+    """The covariance of independent random walks with unit steps, newest value first.
+
+    Args:
+        past: number of steps.
+        channels: number of channels.
+    """
     steps = torch.arange(past, 0, -1, dtype=torch.float64)
     walk = START_VARIANCE + torch.minimum(steps[:, None], steps)
     return torch.kron(walk, torch.eye(channels, dtype=torch.float64))
 
 
 def error_variance(covariance: PastCovariance) -> Float64[Tensor, " both"]:
-    """The variance of the imputation error of each value, given all other values."""
+    """The variance of the imputation error of each value, given all other values.
+
+    Args:
+        covariance: of the past values of a point.
+    """
     return 1 / torch.linalg.inv(covariance).diagonal()
 
 

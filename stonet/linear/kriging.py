@@ -35,17 +35,29 @@ FIT_TIMES_WITH_GAPS = 24  # times and channels used to choose range and nugget w
 
 
 class Covariance(NamedTuple):
-    """A Matern covariance of unit variance."""
+    """A Matern covariance of unit variance.
 
-    spacing: float  # mean distance to the nearest other node, the unit of length
-    range: float = 2.0  # r, in spacings
-    nugget: float = 0.01  # variance that no two nodes share
+    Args:
+        spacing: mean distance to the nearest other node, the unit of length.
+        range: r, in spacings.
+        nugget: variance that no two nodes share.
+    """
+
+    spacing: float
+    range: float = 2.0
+    nugget: float = 0.01
 
 
 def neighbour_offsets(
     queries: Points, nodes: Points, spacing: float, index: Int64[np.ndarray, "query near"]
 ) -> tuple[Float64[Tensor, "query near 2"], Bool[Tensor, "query near"]]:
     """Positions of the given nodes relative to each query.
+
+    Args:
+        queries: points to interpolate to.
+        nodes: points with values.
+        spacing: the unit of the offsets.
+        index: nodes of each query.
 
     Returns:
         The offsets in local coordinates, in spacings, and whether a node differs from the query.
@@ -57,7 +69,11 @@ def neighbour_offsets(
 
 
 def mean_spacing(nodes: Points) -> float:
-    """The mean distance to the nearest other node; nodes that coincide count once."""
+    """The mean distance to the nearest other node; nodes that coincide count once.
+
+    Args:
+        nodes: at least one.
+    """
     if len(nodes) < 2:
         return 1.0
     distance = nearest_nodes(nodes, nodes, 2)[0][:, 1]  # the first is the node itself
@@ -169,7 +185,12 @@ def fit_covariance(
 
 
 def evenly_spaced(count: int, max_count: int) -> Int64[np.ndarray, " chosen"]:
-    """At most `max_count` of the positions 0 .. count - 1, evenly spaced."""
+    """At most `max_count` of the positions 0 .. count - 1, evenly spaced.
+
+    Args:
+        count: number of positions.
+        max_count: number to keep.
+    """
     return np.unique(np.linspace(0, count - 1, min(count, max_count)).round().astype(np.int64))
 
 

@@ -23,19 +23,34 @@ class KrigingGraph:
 
     Which queries are interpolated is decided in the host's memory (`host`), so that nobody waits
     for a GPU.
+
+    Args:
+        index: nearest nodes of each query.
+        offset: in mean spacings.
+        usable: False for the query point itself.
+        weight: of each of these nodes if none is missing.
+        own: the node at the query's position; number of nodes if none.
+        foreign: queries that are no node.
+        covariance: from which the weights follow.
+        host: the same in the host's memory; None: this one is there.
     """
 
     index: Int[Tensor, "query near"]
-    offset: Float64[Tensor, "query near 2"]  # in mean spacings
-    usable: Bool[Tensor, "query near"]  # False for the query point itself
+    offset: Float64[Tensor, "query near 2"]
+    usable: Bool[Tensor, "query near"]
     weight: Float[Tensor, "query near"]
-    own: Int[Tensor, " query"]  # the node at the query's position; number of nodes if none
-    foreign: Int[Tensor, " foreign"]  # queries that are no node
+    own: Int[Tensor, " query"]
+    foreign: Int[Tensor, " foreign"]
     covariance: Covariance
-    host: KrigingGraph | None = None  # the same in the host's memory; None: this one is there
+    host: KrigingGraph | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> KrigingGraph:
-        """The same on a device, with weights of this type."""
+        """The same on a device, with weights of this type.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of the weights.
+        """
         return replace(
             self,
             index=self.index.to(device),

@@ -33,14 +33,25 @@ WORKSPACE_FLOATS = 2**22  # size limit of temporary arrays
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of all fits; queries that miss the same neighbours share them."""
+    """The weights of all fits; queries that miss the same neighbours share them.
 
-    complete: Float[Tensor, "rows query fit near"]  # with all neighbours
-    partial: Float[Tensor, "pattern fit near"] | None = None  # with some neighbours missing
-    pattern: Int[Tensor, "window query"] | None = None  # row of `partial`; -1: complete
+    Args:
+        complete: with all neighbours.
+        partial: with some neighbours missing.
+        pattern: row of `partial`; -1: complete.
+    """
+
+    complete: Float[Tensor, "rows query fit near"]
+    partial: Float[Tensor, "pattern fit near"] | None = None
+    pattern: Int[Tensor, "window query"] | None = None
 
     def of(self, queries: slice, fits: int) -> Float[Tensor, "rows query fit near"]:
-        """The weights of the first fits, for some queries; one row if all windows agree."""
+        """The weights of the first fits, for some queries; one row if all windows agree.
+
+        Args:
+            queries: positions of the queries.
+            fits: number of fits.
+        """
         complete = self.complete[:, queries, :fits]
         if self.pattern is None or self.partial is None:
             return complete
@@ -53,18 +64,35 @@ class Weights:
 
 @dataclass(frozen=True)
 class Stencil:
-    """The nearest nodes of every query, their positions, and the weights if none is missing."""
+    """The nearest nodes of every query, their positions, and the weights if none is missing.
+
+    Args:
+        index: nearest nodes of each query.
+        offset: in mean spacings.
+        usable: False for the query point itself.
+        covariance: of the field.
+        weight: of each of these nodes in each fit, if none is missing.
+        own: the node at the query's position; number of nodes if none.
+        place: on the unit sphere.
+        ridge: penalty of slopes.
+    """
 
     index: Int[Tensor, "query near"]
-    offset: Float64[Tensor, "query near 2"]  # in mean spacings
-    usable: Bool[Tensor, "query near"]  # False for the query point itself
+    offset: Float64[Tensor, "query near 2"]
+    usable: Bool[Tensor, "query near"]
     covariance: Covariance
     weight: Float[Tensor, "1 query fit near"]
-    own: Int[Tensor, " query"]  # the node at the query's position; number of nodes if none
-    place: Float[Tensor, "query 3"] | None = None  # on the unit sphere
+    own: Int[Tensor, " query"]
+    place: Float[Tensor, "query 3"] | None = None
     ridge: float = SLOPE_RIDGE
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Stencil:
+        """The stencil on a device, with weights of this type.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of the weights.
+        """
         return replace(
             self,
             index=self.index.to(device),
@@ -76,7 +104,11 @@ class Stencil:
         )
 
     def take(self, queries: Int64[Tensor, " chosen"]) -> Stencil:
-        """The stencil of some of the queries."""
+        """The stencil of some of the queries.
+
+        Args:
+            queries: their positions.
+        """
         return replace(
             self,
             index=self.index[queries],
@@ -144,7 +176,14 @@ class Stencil:
         fits: int = NUM_FITS,
         workspace: int = WORKSPACE_FLOATS,
     ) -> Float[Tensor, "batch query lag fit channel"]:
-        """The first fits of every lag and channel at every query."""
+        """The first fits of every lag and channel at every query.
+
+        Args:
+            values: at all nodes, 0 where missing.
+            weights: of the stencil for these windows.
+            fits: number of fits.
+            workspace: numbers that are gathered at a time.
+        """
         batch, lags, nodes, channels = values.shape
         flat = values.permute(2, 0, 1, 3).reshape(nodes, batch, lags * channels)
         near = self.index.shape[1]
@@ -201,7 +240,12 @@ def make_stencil(
 
 
 def stencil_nodes(queries: Points, nodes: Points) -> Int64[np.ndarray, "query near"]:
-    """The nearest nodes of each query: `STENCIL_NODES`, and the node at the query itself."""
+    """The nearest nodes of each query: `STENCIL_NODES`, and the node at the query itself.
+
+    Args:
+        queries: points of the fits.
+        nodes: points with values.
+    """
     return nearest_nodes(queries, nodes, STENCIL_NODES + 1)[1]
 
 

@@ -41,12 +41,18 @@ class Regressors:
     """The regressors of the linear forecast at every query, and its kind of history.
 
     A kind is 4 [more gaps than usual] + 2 [newest value missing] + 1 [no history].
+
+    Args:
+        values: the kriged history, then the regressors.
+        own_columns: length of a history.
+        kind: of history.
+        num_kinds: kinds that may occur.
     """
 
-    values: Float64[Tensor, "batch query value"]  # the kriged history, then the regressors
-    own_columns: int  # length of a history
+    values: Float64[Tensor, "batch query value"]
+    own_columns: int
     kind: Int[Tensor, "batch query"]
-    num_kinds: int = NUM_KINDS  # kinds that may occur
+    num_kinds: int = NUM_KINDS
 
     @property
     def columns(self) -> Float64[Tensor, "batch query column"]:
@@ -69,7 +75,11 @@ class Regressors:
         return torch.where(self.has_history, self.kind, self.kind // 4 * 4) // 2
 
     def without_history(self, hidden: Bool[Tensor, "batch query"]) -> Regressors:
-        """The regressors if these queries had no history."""
+        """The regressors if these queries had no history.
+
+        Args:
+            hidden: queries whose history is replaced by the kriged one.
+        """
         values, first = self.values.clone(), slice(self.own_columns, 2 * self.own_columns)
         values[..., first] = torch.where(hidden[..., None], self.kriged_history, values[..., first])
         kind = torch.where(hidden, self.kind | 1, self.kind)
@@ -78,7 +88,12 @@ class Regressors:
     def multiply(
         self, table: Float64[Tensor, "kind hour column out"], hour: Int[Tensor, " batch"]
     ) -> Float64[Tensor, "batch query out"]:
-        """The regressors of each query times the matrix of its kind of history and its hour."""
+        """The regressors of each query times the matrix of its kind of history and its hour.
+
+        Args:
+            table: coefficients.
+            hour: of the day, at the issue time.
+        """
         if self.kind.device.type == "cpu":  # one product for each kind and hour that occurs
             rows, hours = self.columns.flatten(0, 1), table.shape[1]
             group = (self.kind * hours + hour[:, None]).flatten()
@@ -140,33 +155,57 @@ class LinearForecast(nn.Module):
         return Covariance(float(self.spacing), float(self.range), float(self.nugget))
 
     def set_covariance(self, covariance: Covariance) -> None:
-        """Store the spatial covariance of the field."""
+        """Store the spatial covariance of the field.
+
+        Args:
+            covariance: as fitted.
+        """
         for name, value in covariance._asdict().items():
             getattr(self, name).fill_(value)
 
     def forward(
         self, batch: Batch, stencil: Stencil
     ) -> Float[Tensor, "batch future query channel"]:
-        """The linear forecast at the leads of the batch and the queries of the stencil."""
+        """The linear forecast at the leads of the batch and the queries of the stencil.
+
+        Args:
+            batch: inputs.
+            stencil: from nodes to queries.
+        """
         return self.forecast(self.regressors(batch, stencil), batch)
 
     def forecast(
         self, regressors: Regressors, batch: Batch
     ) -> Float[Tensor, "batch future query channel"]:
-        """The linear forecast at the leads of the batch."""
+        """The linear forecast at the leads of the batch.
+
+        Args:
+            regressors: of the batch.
+            batch: inputs.
+        """
         return self.interpolate_leads(self.at_trained_leads(regressors, batch), batch)
 
     def at_trained_leads(
         self, regressors: Regressors, batch: Batch
     ) -> Float64[Tensor, "batch query lead channel"]:
-        """The linear forecast at the leads 0, 1, ..., horizon."""
+        """The linear forecast at the leads 0, 1, ..., horizon.
+
+        Args:
+            regressors: of the batch.
+            batch: inputs.
+        """
         result = regressors.multiply(self.beta.flatten(3), batch.hour % self.num_hours)
         return result.unflatten(-1, self.beta.shape[3:])
 
     def interpolate_leads(
         self, at_trained_leads: Float64[Tensor, "batch query lead channel"], batch: Batch
     ) -> Float[Tensor, "batch future query channel"]:
-        """The forecast at the leads of the batch, within the bounds of the data."""
+        """The forecast at the leads of the batch, within the bounds of the data.
+
+        Args:
+            at_trained_leads: forecasts.
+            batch: gives the leads.
+        """
         share = between_leads(batch.lead.double(), self.time_spec.horizon)
         share = share.expand(len(at_trained_leads), -1, -1)
         forecast = torch.einsum("btl,bqld->btqd", share, at_trained_leads)
@@ -176,7 +215,12 @@ class LinearForecast(nn.Module):
     def residual_scale(
         self, regressors: Regressors, batch: Batch
     ) -> Float[Tensor, "batch future query channel"]:
-        """The RMSE of the linear forecast, by kind of history and lead: the unit of residuals."""
+        """The RMSE of the linear forecast, by kind of history and lead: the unit of residuals.
+
+        Args:
+            regressors: of the batch.
+            batch: gives the leads.
+        """
         rmse = self.rmse[regressors.kind_with_history]  # batch query lead channel
         share = between_leads(batch.lead, self.time_spec.horizon).expand(len(rmse), -1, -1)
         return torch.einsum("btl,bqld->btqd", share, rmse.to(share.dtype)).clamp(min=1e-6)
@@ -185,7 +229,12 @@ class LinearForecast(nn.Module):
     def solar_elevation(
         self, batch: Batch, stencil: Stencil
     ) -> Float[Tensor, "batch query lead"] | None:
-        """The sine of the solar elevation, 0 at night, at the steps around the issue time."""
+        """The sine of the solar elevation, 0 at night, at the steps around the issue time.
+
+        Args:
+            batch: gives the directions of the sun.
+            stencil: gives the places of the queries.
+        """
         if not self.solar_columns:
             return None
         assert batch.sun is not None and stencil.place is not None  # implied by time_spec.sunny
@@ -194,7 +243,12 @@ class LinearForecast(nn.Module):
     @torch.no_grad()
     @in_float32
     def regressors(self, batch: Batch, stencil: Stencil) -> Regressors:
-        """[U_g(x, t0 - lag), 1] and the kind of history at every query of the stencil."""
+        """[U_g(x, t0 - lag), 1] and the kind of history at every query of the stencil.
+
+        Args:
+            batch: inputs.
+            stencil: from nodes to queries.
+        """
         values, present = self.history(batch)
         weights = stencil_weights(present, stencil, batch.missing_pattern)
         fits = apply_stencil(values[:, : self.recent_lags], weights, stencil)
@@ -236,7 +290,13 @@ def stencil_weights(
     stencil: Stencil,
     missing_pattern: MissingPattern,
 ) -> list[Weights]:
-    """The weights of the stencil for all channels; or for each, if different nodes are missing."""
+    """The weights of the stencil for all channels; or for each, if different nodes are missing.
+
+    Args:
+        present: whether a node has any value; None: every node has.
+        stencil: from nodes to queries.
+        missing_pattern: of the batch.
+    """
     if present is None or missing_pattern.same_channels:
         same = missing_pattern.same_windows[0]
         return [stencil.weights(None if present is None else present[..., 0], same)]
@@ -252,7 +312,14 @@ def apply_stencil(
     stencil: Stencil,
     fits: int = NUM_FITS,
 ) -> Float[Tensor, "batch query lag fit channel"]:
-    """The first fits of the stencil, with the weights of `stencil_weights`."""
+    """The first fits of the stencil, with the weights of `stencil_weights`.
+
+    Args:
+        values: at all nodes, 0 where missing.
+        weights: one for all channels, or one for each.
+        stencil: from nodes to queries.
+        fits: number of fits.
+    """
     if len(weights) == 1:
         return stencil.apply(values, weights[0], fits)
     parts = [stencil.apply(values[..., c : c + 1], own, fits) for c, own in enumerate(weights)]

@@ -25,15 +25,27 @@ Beta = Float64[np.ndarray, "hour column lead channel"]
 
 
 class Penalty(NamedTuple):
-    """The strengths of the two penalties."""
+    """The strengths of the two penalties.
 
-    ridge: float  # on the distance to the prior
-    pull: float  # on the distance of hourly to pooled coefficients
+    Args:
+        ridge: on the distance to the prior.
+        pull: on the distance of hourly to pooled coefficients.
+    """
+
+    ridge: float
+    pull: float
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over rows, for each hour of the day: X'X, X'Y, Y'Y and the number of rows."""
+    """Sums over rows, for each hour of the day: X'X, X'Y, Y'Y and the number of rows.
+
+    Args:
+        xx: X'X.
+        xy: X'Y.
+        yy: sums of squares of Y.
+        count: number of rows.
+    """
 
     xx: Float64[np.ndarray, "hour column column"]
     xy: Float64[np.ndarray, "hour column lead channel"]
@@ -42,7 +54,14 @@ class Moments:
 
     @staticmethod
     def zeros(hours: int, columns: int, leads: int, channels: int) -> Moments:
-        """The sums of no rows."""
+        """The sums of no rows.
+
+        Args:
+            hours: of the day; 1 without a daily cycle.
+            columns: of X.
+            leads: number of leads.
+            channels: number of channels.
+        """
         return Moments(
             np.zeros((hours, columns, columns)),
             np.zeros((hours, columns, leads, channels)),
@@ -56,7 +75,13 @@ class Moments:
         x: Float64[np.ndarray, "row column"],
         y: Float64[np.ndarray, "row lead channel"],
     ) -> None:
-        """Add rows of one hour."""
+        """Add rows of one hour.
+
+        Args:
+            hour: of all these rows.
+            x: regressors.
+            y: targets.
+        """
         self.xx[hour] += gram(x)
         targets = y.reshape(len(y), self.yy[hour].size)
         self.xy[hour] += product(targets.T, x).T.reshape(self.xy[hour].shape)
@@ -69,17 +94,30 @@ class Moments:
         )
 
     def with_noise(self, noise: Float64[np.ndarray, " column"]) -> Moments:
-        """The expected sums if each column had independent errors of this variance."""
+        """The expected sums if each column had independent errors of this variance.
+
+        Args:
+            noise: variance in each column.
+        """
         return replace(self, xx=self.xx + self.count[:, None, None] * np.diag(noise))
 
     def take(self, keep: Int64[np.ndarray, " kept"]) -> Moments:
-        """The sums of these columns, in this order; a column may appear more than once."""
+        """The sums of these columns, in this order; a column may appear more than once.
+
+        Args:
+            keep: positions of columns.
+        """
         return replace(self, xx=self.xx[:, keep[:, None], keep], xy=self.xy[:, keep])
 
     def replaced(
         self, columns: Int64[np.ndarray, " some"], change: Float64[np.ndarray, "column some"]
     ) -> Moments:
-        """The sums if these columns were X `change`, linear combinations of all columns."""
+        """The sums if these columns were X `change`, linear combinations of all columns.
+
+        Args:
+            columns: positions of the columns to replace.
+            change: coefficients of the combinations.
+        """
         xx, xy = self.xx.copy(), self.xy.copy()
         mixed = xx @ change
         xx[:, :, columns] = mixed
@@ -94,14 +132,22 @@ class Moments:
         return Moments(*(part.sum(0, keepdims=True) for part in vars(self).values()))
 
     def without(self, prior: Beta) -> Moments:
-        """X'X and X'(Y - X prior); Y'Y is unchanged."""
+        """X'X and X'(Y - X prior); Y'Y is unchanged.
+
+        Args:
+            prior: coefficients.
+        """
         fitted = product(self.xx, prior.reshape(*prior.shape[:2], -1)).reshape(prior.shape)
         return replace(self, xy=self.xy - fitted)
 
     def error(
         self, beta: Float64[np.ndarray, "hour column *more lead channel"]
     ) -> Float64[np.ndarray, "*more lead channel"]:
-        """The mean squared error of these coefficients over the rows."""
+        """The mean squared error of these coefficients over the rows.
+
+        Args:
+            beta: coefficients; several sets of them may follow the columns.
+        """
         fitted = product(self.xx, beta.reshape(*beta.shape[:2], -1)).reshape(beta.shape)
         xy = self.xy.reshape(*beta.shape[:2], *(1,) * (beta.ndim - 4), *beta.shape[-2:])
         squared = self.yy.sum(0) + ((fitted - 2 * xy) * beta).sum((0, 1))
@@ -109,7 +155,11 @@ class Moments:
 
 
 def gram(x: Float64[np.ndarray, "row column"]) -> Float64[np.ndarray, "column column"]:
-    """X'X; the lower blocks are copied from the upper ones."""
+    """X'X; the lower blocks are copied from the upper ones.
+
+    Args:
+        x: one row for each observation.
+    """
     columns = x.shape[1]
     result = np.empty((columns, columns))
     for start in range(0, columns, GRAM_COLUMNS):
@@ -120,7 +170,12 @@ def gram(x: Float64[np.ndarray, "row column"]) -> Float64[np.ndarray, "column co
 
 
 def product(a: Float64[np.ndarray, "..."], b: Float64[np.ndarray, "..."]) -> np.ndarray:
-    """The matrix product by torch: threads of numpy and of torch would compete for the cores."""
+    """The matrix product by torch: threads of numpy and of torch would compete for the cores.
+
+    Args:
+        a: the left factor.
+        b: the right factor.
+    """
     return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
 
 

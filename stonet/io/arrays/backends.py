@@ -30,13 +30,23 @@ CLASSIC = (b"CDF\x01", b"CDF\x02")  # first bytes of NetCDF-3 files
 
 
 def open_netcdf(path: Path, config: ReadConfig) -> list[LazySource]:
-    """The content of a NetCDF file; it is open only while frames are read."""
+    """The content of a NetCDF file; it is open only while frames are read.
+
+    Args:
+        path: of a file in any form of NetCDF but CDF-5.
+        config: what is selected, and how it is read.
+    """
     with readable(path, "NetCDF"):
         return open_file(opener(path), str(path), config)
 
 
 def open_hdf5(path: Path, config: ReadConfig) -> list[LazySource]:
-    """The content of an HDF5 file: NREL's form has `time_index` and `meta`, others are NetCDF-4."""
+    """The content of an HDF5 file: NREL's form has `time_index` and `meta`, others are NetCDF-4.
+
+    Args:
+        path: of an HDF5 file, or of a NetCDF file with the suffix of one.
+        config: what is selected, and how it is read.
+    """
     import h5py  # type: ignore[import-untyped]
 
     if not h5py.is_hdf5(path):
@@ -50,7 +60,12 @@ def open_hdf5(path: Path, config: ReadConfig) -> list[LazySource]:
 
 
 def open_zarr(path: Path, config: ReadConfig) -> list[LazySource]:
-    """The content of a Zarr store."""
+    """The content of a Zarr store.
+
+    Args:
+        path: of the store's folder.
+        config: what is selected, and how it is read.
+    """
     if not path.is_dir():
         raise DataError(f"'{path}' is not a folder, and a Zarr store is one. Unpack it first.")
     if find_spec("zarr") is None:
@@ -64,7 +79,11 @@ def open_zarr(path: Path, config: ReadConfig) -> list[LazySource]:
 
 
 def opener(path: Path) -> Callable[[], xr.Dataset]:
-    """A function that opens a NetCDF file whose structure has been checked."""
+    """A function that opens a NetCDF file whose structure has been checked.
+
+    Args:
+        path: of a NetCDF file.
+    """
     import h5py
 
     with path.open("rb") as file:

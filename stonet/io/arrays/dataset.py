@@ -62,7 +62,11 @@ class LazyDataset:
 
     @contextmanager
     def reading(self, last: bool) -> Iterator[xr.Dataset]:
-        """The open data set for one block; closed after the `last` one and after any error."""
+        """The open data set for one block; closed after the `last` one and after any error.
+
+        Args:
+            last: whether no further block will be read.
+        """
         try:
             with readable(self.origin, "a data set"):
                 yield self.dataset
@@ -82,7 +86,13 @@ class LazyDataset:
 def from_object(
     source: xr.Dataset | xr.DataArray, origin: str, config: ReadConfig
 ) -> list[LazySource]:
-    """The content of an xarray object."""
+    """The content of an xarray object.
+
+    Args:
+        source: an xarray object; it is left open.
+        origin: its name, for messages.
+        config: what is selected, and how it is read.
+    """
     with readable(origin, "a data set"):
         dataset = _decoded(source)
         return [_open(dataset, LazyDataset(origin, lambda: dataset, owned=False), config)]
@@ -91,7 +101,13 @@ def from_object(
 def open_file(
     opener: Callable[[], xr.Dataset], origin: str, config: ReadConfig
 ) -> list[LazySource]:
-    """The content of the file that `opener` opens."""
+    """The content of the file that `opener` opens.
+
+    Args:
+        opener: opens the file, each time that it is called.
+        origin: the file, for messages.
+        config: what is selected, and how it is read.
+    """
     lazy = LazyDataset(origin, lambda: _decoded(opener()))
     try:
         return [_open(lazy.dataset, lazy, config)]
@@ -224,7 +240,15 @@ def _coordinates(
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """How the frames lie in the file."""
+    """How the frames lie in the file.
+
+    Args:
+        time_axis: the times, and the dims that they are along.
+        space: the dims of the points.
+        cuts: positions that are kept along a dim, by dim.
+        channels: what each channel is read from.
+        nodes: number of points in a frame.
+    """
 
     time_axis: TimeAxis
     space: tuple[str, ...]

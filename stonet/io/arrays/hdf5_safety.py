@@ -38,7 +38,11 @@ SANDBOX = Sandbox("stonet.io.arrays.hdf5_safety")
 
 
 def check_survivable(path: Path) -> None:
-    """Refuse a file that crashes or hangs HDF5; an unchanged file is checked only once."""
+    """Refuse a file that crashes or hangs HDF5; an unchanged file is checked only once.
+
+    Args:
+        path: of an HDF5 file.
+    """
     status = path.stat()
     timeout = TIMEOUT * (1 + min(status.st_size, MAX_READ) / 2**24)
     try:
@@ -115,7 +119,11 @@ def _read_sample(variable: Any, left: int) -> int:
 
 
 def check_structure(path: Path) -> None:
-    """Visit every object; refuse links out of the file, plugins, and sizes that cannot fit."""
+    """Visit every object; refuse links out of the file, plugins, and sizes that cannot fit.
+
+    Args:
+        path: of a file that passed `check_survivable`.
+    """
     import h5py
 
     with h5py.File(path, "r") as file:

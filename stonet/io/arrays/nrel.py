@@ -29,16 +29,28 @@ ALTITUDES = ("elevation", "altitude")
 
 @dataclass(frozen=True)
 class Meta:
-    """The sites of a file."""
+    """The sites of a file.
 
-    coordinates: Float64[np.ndarray, "site 2"]  # latitude, longitude
+    Args:
+        coordinates: latitude, longitude.
+        names: of the sites; numbers where the file has none.
+        named: whether the names come from the file.
+        altitude: of each site in metres, if the file has it.
+    """
+
+    coordinates: Float64[np.ndarray, "site 2"]
     names: tuple[str, ...]
-    named: bool  # whether the names come from the file
+    named: bool
     altitude: Float64[np.ndarray, " site"] | None
 
 
 def open_nrel(path: Path, config: ReadConfig) -> list[LazySource]:
-    """The content of a file whose structure has been checked."""
+    """The content of a file whose structure has been checked.
+
+    Args:
+        path: of the file.
+        config: what is selected, and how it is read.
+    """
     import h5py  # type: ignore[import-untyped]
 
     with readable(path, "NREL's HDF5"), h5py.File(path, "r") as file:

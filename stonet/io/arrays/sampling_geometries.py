@@ -38,20 +38,37 @@ MAX_SHIFT = 1e-4  # degrees or units of the plane between two positions of one s
 
 @dataclass(frozen=True)
 class Observations:
-    """Rows, each of one station at one time."""
+    """Rows, each of one station at one time.
 
-    dims: tuple[str, ...]  # of the rows; (station, obs) in the incomplete form
+    Args:
+        dims: of the rows; (station, obs) in the incomplete form.
+        times: nanoseconds, or MISSING_TIME.
+        stations: negative: no station.
+        calendar: whether `times` are dates.
+        points: positions of the stations.
+        named: whether the names of the stations come from the file.
+        instances: the dim of the stations, if they have one.
+        notes: sentences about changes.
+    """
+
+    dims: tuple[str, ...]
     times: Int64[np.ndarray, " row"]
-    stations: Int64[np.ndarray, " row"]  # negative: no station
+    stations: Int64[np.ndarray, " row"]
     calendar: bool
     points: Points
     named: bool
-    instances: tuple[str, ...]  # the dim of the stations, if they have one
+    instances: tuple[str, ...]
     notes: list[str]
 
 
 def find_observations(dataset: xr.Dataset, origin: str, config: ReadConfig) -> Observations | None:
-    """The rows, if the data set is a discrete sampling geometry; otherwise None."""
+    """The rows, if the data set is a discrete sampling geometry; otherwise None.
+
+    Args:
+        dataset: with decoded times.
+        origin: the file, for messages.
+        config: may state the geometry.
+    """
     time = find_variable(dataset, "time")
     if time is None:
         return None
@@ -145,7 +162,13 @@ def _point_observations(
 
 
 def from_observations(rows: Observations, lazy: LazyDataset, config: ReadConfig) -> LazySource:
-    """The rows as frames. If a station has a time twice, there are two frames of that time."""
+    """The rows as frames. If a station has a time twice, there are two frames of that time.
+
+    Args:
+        rows: found by `find_observations`.
+        lazy: the data set; channels are read when they are needed.
+        config: what is selected, and how it is read.
+    """
     dataset, origin = lazy.dataset, lazy.origin
     channels, notes = find_channels(dataset, rows.dims, origin, config)
     kept = np.flatnonzero((rows.times != MISSING_TIME) & (rows.stations >= 0))

@@ -28,16 +28,28 @@ UNIT_NAMES = {
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """The times of the frames, in the order of the dims."""
+    """The times of the frames, in the order of the dims.
 
-    dims: tuple[str, ...]  # none for a single frame, two for (issue time, lead)
+    Args:
+        dims: none for a single frame, two for (issue time, lead).
+        times: of the frames in nanoseconds.
+        calendar: whether `times` are dates.
+        reference_time: of a single forecast, its issue time.
+    """
+
+    dims: tuple[str, ...]
     times: Int64[np.ndarray, " time"]
     calendar: bool
     reference_time: int | None = None
 
 
 def read_time_axis(dataset: xr.Dataset, origin: str) -> TimeAxis:
-    """The valid times of all frames."""
+    """The valid times of all frames.
+
+    Args:
+        dataset: with decoded times.
+        origin: the file, for messages.
+    """
     time, lead = _valid_time_name(dataset), find_variable(dataset, "lead")
     if lead is not None and dataset.variables[lead].ndim == 1:
         lead_dim = dataset.variables[lead].dims[0]
@@ -165,7 +177,11 @@ def _decoded(array: np.ndarray, attrs: Any) -> np.ndarray:
 
 
 def check_calendars(dataset: xr.Dataset) -> None:
-    """Refuse times of other calendars than the standard one before xarray decodes them."""
+    """Refuse times of other calendars than the standard one before xarray decodes them.
+
+    Args:
+        dataset: with times that are not decoded yet.
+    """
     for variable in dataset.variables.values():
         if " since " in str(variable.attrs.get("units", "")):
             _check_calendar(str(variable.attrs.get("calendar", "standard")))

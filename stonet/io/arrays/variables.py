@@ -55,7 +55,12 @@ MAX_LEVELS = 1000 * MAX_CHANNELS  # of one variable
 
 
 def find_variable(dataset: xr.Dataset, role: str) -> str | None:
-    """The variable with this role: by its name, standard_name, units, or axis."""
+    """The variable with this role: by its name, standard_name, units, or axis.
+
+    Args:
+        dataset: to be searched.
+        role: a key of NAMES, such as "lat" or "time".
+    """
     by_name = {str(name).lower(): str(name) for name in dataset.variables}
     for alias in NAMES[role]:
         if alias in by_name:
@@ -74,7 +79,12 @@ def find_variable(dataset: xr.Dataset, role: str) -> str | None:
 
 
 def find_axes(dataset: xr.Dataset, geometry: Kind | None) -> tuple[Kind, str, str]:
-    """The geometry and its two axes: lat and lon, or x and y where there are none."""
+    """The geometry and its two axes: lat and lon, or x and y where there are none.
+
+    Args:
+        dataset: to be searched.
+        geometry: that the user states; None: the data set decides.
+    """
     sphere = find_variable(dataset, "lat"), find_variable(dataset, "lon")
     plane = find_variable(dataset, "x"), find_variable(dataset, "y")
     if all(sphere) and not (geometry == "plane" and all(plane)):
@@ -92,14 +102,26 @@ def find_axes(dataset: xr.Dataset, geometry: Kind | None) -> tuple[Kind, str, st
 
 
 def load(dataset: xr.Dataset, name: str, origin: str) -> np.ndarray:
-    """The values of a coordinate, if they fit in memory."""
+    """The values of a coordinate, if they fit in memory.
+
+    Args:
+        dataset: that holds the variable.
+        name: of the variable.
+        origin: the file, for messages.
+    """
     variable = dataset.variables[name]
     check_memory(int(variable.nbytes), f"variable '{name}'", origin)
     return np.asarray(variable.values)
 
 
 def load_numbers(dataset: xr.Dataset, name: str, origin: str) -> np.ndarray:
-    """The values of a coordinate as float64."""
+    """The values of a coordinate as float64.
+
+    Args:
+        dataset: that holds the variable.
+        name: of the variable.
+        origin: the file, for messages.
+    """
     array = load(dataset, name, origin)
     if array.dtype.kind not in "fiu":
         raise DataError(f"'{name}' has type {array.dtype}; expected numbers.")
@@ -112,7 +134,14 @@ def load_numbers(dataset: xr.Dataset, name: str, origin: str) -> np.ndarray:
 def station_names(
     dataset: xr.Dataset, dim: str, origin: str, use_dim: bool = True
 ) -> tuple[str, ...]:
-    """Names along `dim`: by cf_role timeseries_id, by a usual name or, with `use_dim`, its own."""
+    """Names along `dim`: by cf_role timeseries_id, by a usual name or, with `use_dim`, its own.
+
+    Args:
+        dataset: to be searched.
+        dim: of the stations.
+        origin: the file, for messages.
+        use_dim: whether the coordinate of the dim itself may hold the names.
+    """
     by_role = [
         str(name)
         for name, variable in dataset.variables.items()
@@ -132,7 +161,11 @@ def station_names(
 
 
 def name_text(name: Any) -> str:
-    """The name of a station as text, from characters, bytes or a number."""
+    """The name of a station as text, from characters, bytes or a number.
+
+    Args:
+        name: as the file stores it.
+    """
     if isinstance(name, bytes):
         name = name.decode("utf-8", "replace")
     if isinstance(name, float) and name.is_integer():  # an integer column with missing values
@@ -141,7 +174,12 @@ def name_text(name: Any) -> str:
 
 
 def unique_names(names: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
-    """The names if they are unique, otherwise none, and a note."""
+    """The names if they are unique, otherwise none, and a note.
+
+    Args:
+        names: of all stations.
+        notes: a sentence is appended if names repeat.
+    """
     if len(set(names)) == len(names):
         return names
     counts = Counter(names)
@@ -153,7 +191,14 @@ def unique_names(names: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
 def site_attributes(
     dataset: xr.Dataset, space: tuple[str, ...], origin: str, cuts: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Numbers of each point: all that stations have, the altitude of a grid."""
+    """Numbers of each point: all that stations have, the altitude of a grid.
+
+    Args:
+        dataset: to be searched.
+        space: the dims of the points.
+        origin: the file, for messages.
+        cuts: positions that are kept along a dim, by dim.
+    """
     altitude = find_variable(dataset, "altitude")
     roles = ("lat", "lon", "x", "y", "station", "time")
     used = {find_variable(dataset, role) for role in roles}
@@ -172,7 +217,11 @@ def site_attributes(
 
 
 def global_attributes(dataset: xr.Dataset) -> dict[str, Any]:
-    """Global attributes that are kept with the values."""
+    """Global attributes that are kept with the values.
+
+    Args:
+        dataset: as read.
+    """
     return {str(k): v for k, v in dataset.attrs.items() if k not in ("Conventions", "featureType")}
 
 
@@ -181,13 +230,21 @@ def global_attributes(dataset: xr.Dataset) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Channel:
-    """A variable, or one level of it."""
+    """A variable, or one level of it.
+
+    Args:
+        name: of the channel.
+        variable: its name in the file.
+        unit: "" if the file has none.
+        levels: the index along each further dim, in the array's order.
+        attrs: CF attributes that are kept.
+    """
 
     name: str
     variable: str
     unit: str
-    levels: dict[str, int]  # the index along each further dim, in the array's order
-    attrs: dict[str, Any] = field(default_factory=dict)  # CF attributes that are kept
+    levels: dict[str, int]
+    attrs: dict[str, Any] = field(default_factory=dict)
 
 
 def find_channels(
@@ -197,6 +254,12 @@ def find_channels(
 
     A further dim of several levels gives a channel for each level, such as `r_850`. A channel is
     requested by its own name, or with all others of its variable by the variable's name.
+
+    Args:
+        dataset: to be searched.
+        dims: that every channel must have.
+        origin: the file, for messages.
+        config: its `variables` are the requested ones; empty: all.
     """
     candidates: list[Channel] = []
     skipped: list[str] = []
@@ -248,7 +311,11 @@ def _levels(
 
 
 def channel_attributes(array: xr.DataArray) -> dict[str, Any]:
-    """The CF attributes of a variable that are kept with its values."""
+    """The CF attributes of a variable that are kept with its values.
+
+    Args:
+        array: the variable as read.
+    """
     given = [key for key in CHANNEL_ATTRIBUTES if key in array.attrs]
     kept: dict[str, Any] = {key: str(array.attrs[key])[:MAX_ATTRIBUTE] for key in given}
     limits = zip(("valid_min", "valid_max"), _valid_range(array), strict=True)
@@ -267,7 +334,11 @@ def _level_labels(dataset: xr.Dataset, dim: str, origin: str) -> list[str]:
 
 
 def decode_values(array: xr.DataArray) -> np.ndarray:
-    """The values as float32, NaN where missing or outside the valid range."""
+    """The values as float32, NaN where missing or outside the valid range.
+
+    Args:
+        array: one block of a variable, as stored.
+    """
     values = np.asarray(array.values)
     low, high = _valid_range(array)
     with np.errstate(over="ignore", invalid="ignore"):  # too large for float32: infinite

@@ -41,7 +41,13 @@ class BoundedStore(LocalStore):
         self._limits = dict(limits)
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """The bytes of a file or of a part of it."""
+        """The bytes of a file or of a part of it.
+
+        Args:
+            key: path of the file within the store.
+            prototype: of the buffer that zarr wants.
+            byte_range: part of the file; None: all of it.
+        """
         content = await super().get(key, prototype, byte_range)
         limit = self._limits.get(key.split("/")[0])
         if content is not None and limit is not None and not key.endswith(NO_DATA):
@@ -72,6 +78,11 @@ def unpacked_size(packed: bytes, codec: str, limit: int) -> int:
     """Bytes that a chunk unpacks to, or a bound of it; counted only up to beyond the limit.
 
     What is not of the codec's format counts as 0: the codec will refuse it.
+
+    Args:
+        packed: the chunk as stored.
+        codec: name of its compression.
+        limit: bytes beyond which counting stops.
     """
     if codec == "zstd":
         return _zstd_size(packed, limit)

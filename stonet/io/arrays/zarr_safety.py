@@ -53,6 +53,9 @@ class ChunkLimit:
 def check_store(path: Path) -> bool:
     """Refuse a store that leaves its folder, names unknown codecs, or cannot fit.
 
+    Args:
+        path: folder of the store.
+
     Returns:
         Whether the metadata of all arrays are consolidated in one file.
     """
@@ -84,7 +87,11 @@ def check_store(path: Path) -> bool:
 
 
 def chunk_limits(path: Path) -> dict[str, ChunkLimit]:
-    """What the chunks of each compressed top-level array may unpack to; after `check_store`."""
+    """What the chunks of each compressed top-level array may unpack to; after `check_store`.
+
+    Args:
+        path: folder of the store.
+    """
     limits: dict[str, ChunkLimit] = {}
     for name in METADATA_FILES:
         for file in (*path.glob(name), *path.glob(f"*/{name}")):

@@ -24,12 +24,23 @@ SANDBOX = Sandbox("stonet.io.grib.eccodes_worker")
 
 
 def describe(origin: str, message: bytes) -> dict[str, Any]:
-    """The keys of a message's header that `eccodes_worker` lists."""
+    """The keys of a message's header that `eccodes_worker` lists.
+
+    Args:
+        origin: file and position of the message, for errors.
+        message: all its bytes.
+    """
     return _request(origin, "describe", [message])[0]["headers"][0]
 
 
 def coordinates(origin: str, message: bytes, points: int) -> Float64[np.ndarray, "node 2"]:
-    """Latitude and longitude of each value."""
+    """Latitude and longitude of each value.
+
+    Args:
+        origin: file and position of the message, for errors.
+        message: all its bytes.
+        points: that its header declares.
+    """
     check_memory(points * BYTES_PER_POINT, f"a grid of {points} points", origin)
     axes = [np.frombuffer(block) for block in _request(origin, "grid", [message])[1]]
     if [len(axis) for axis in axes] != [points, points]:
@@ -40,7 +51,13 @@ def coordinates(origin: str, message: bytes, points: int) -> Float64[np.ndarray,
 def decode(
     origin: str, messages: Sequence[bytes], points: int
 ) -> Float32[np.ndarray, "field node"]:
-    """The values of messages in any packing that ecCodes supports, NaN where missing."""
+    """The values of messages in any packing that ecCodes supports, NaN where missing.
+
+    Args:
+        origin: file and position of the first message, for errors.
+        messages: all their bytes.
+        points: that their headers declare.
+    """
     blocks = _request(origin, "values", messages)[1]
     fields = [np.frombuffer(block, np.float32) for block in blocks]
     for field in fields:

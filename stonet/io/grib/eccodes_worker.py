@@ -32,7 +32,12 @@ IN_ORDER = {
 
 
 def describe(eccodes: Any, messages: list[bytes]) -> Message:
-    """The keys of each message's header; None for a key that it does not have."""
+    """The keys of each message's header; None for a key that it does not have.
+
+    Args:
+        eccodes: the library.
+        messages: all their bytes.
+    """
     return {"headers": [_header(eccodes, message) for message in messages]}, []
 
 
@@ -53,7 +58,12 @@ def _get(eccodes: Any, getter: Any, handle: Any, key: str) -> Any:
 
 
 def grid(eccodes: Any, messages: list[bytes]) -> Message:
-    """Latitudes and longitudes, in the order of the message's values."""
+    """Latitudes and longitudes, in the order of the message's values.
+
+    Args:
+        eccodes: the library.
+        messages: one message.
+    """
     handle = eccodes.codes_new_from_message(messages[0])
     kind = eccodes.codes_get_string(handle, "gridType")
     if kind in IN_ORDER:
@@ -89,7 +99,12 @@ def _alternating(eccodes: Any, handle: Any, count: int) -> np.ndarray:
 
 
 def values(eccodes: Any, messages: list[bytes]) -> Message:
-    """The values of each message as float32, NaN where missing."""
+    """The values of each message as float32, NaN where missing.
+
+    Args:
+        eccodes: the library.
+        messages: all their bytes.
+    """
     arrays = []
     for message in messages:
         handle = eccodes.codes_new_from_message(message)

@@ -29,29 +29,51 @@ UNROTATED_GRIDS = {"regular_ll", "reduced_ll", "regular_gg", "reduced_gg"}
 
 
 class Variable(NamedTuple):
-    """Everything that may distinguish two variables of one name."""
+    """Everything that may distinguish two variables of one name.
+
+    Args:
+        name: ecCodes' short name.
+        level_type: such as "isobaricInhPa".
+        level: in the unit of its type.
+        step_type: instant, accum, avg, ….
+        member: of an ensemble; 0 for a single forecast.
+    """
 
     name: str
     level_type: str | None
     level: int | None
-    step_type: str | None  # instant, accum, avg, …
+    step_type: str | None
     member: int
 
 
 class Header(NamedTuple):
-    """What all messages with one header have in common."""
+    """What all messages with one header have in common.
+
+    Args:
+        grid: the octets that describe the grid.
+        variable: what the values are.
+        unit: of the values.
+        offset: seconds from the message's date to its valid time.
+        points: number of values.
+        institution: that issued the message, if it is stated.
+        notes: sentences about unusual headers.
+    """
 
     grid: bytes
     variable: Variable
     unit: str
-    offset: int  # seconds from the message's date to its valid time
+    offset: int
     points: int
     institution: str | None
     notes: tuple[str, ...]
 
 
 def header_key(field: PackedField) -> tuple[tuple, bytes]:
-    """The identity of a header (the grid first, without the date), and the octets of the date."""
+    """The identity of a header (the grid first, without the date), and the octets of the date.
+
+    Args:
+        field: one message, or one of its fields.
+    """
     if field.edition == 1:
         head = field.section(1)
         rest = (head[:12], head[17:24], head[25:26], head[28:])  # without the decimal scale
@@ -66,7 +88,12 @@ def header_key(field: PackedField) -> tuple[tuple, bytes]:
 
 
 def date_of(field: PackedField, octets: bytes) -> int:
-    """The date of a message in seconds since 1970."""
+    """The date of a message in seconds since 1970.
+
+    Args:
+        field: whose edition decides how a date is stored.
+        octets: of the date.
+    """
     if field.edition == 1:
         century, year, *rest = octets
         parts = [(century - 1) * 100 + year, *rest]
@@ -140,12 +167,20 @@ def _seconds(keys: dict[str, Any], kind: str) -> int:
 
 
 def origin(field: PackedField) -> str:
-    """The file and position of a message, for errors."""
+    """The file and position of a message, for errors.
+
+    Args:
+        field: one message, or one of its fields.
+    """
     return f"'{field.window.path}', message at byte {field.start}"
 
 
 def channel_names(variables: Sequence[Variable]) -> list[str]:
-    """Unique names: the variable's, extended by level, kind or member where others share it."""
+    """Unique names: the variable's, extended by level, kind or member where others share it.
+
+    Args:
+        variables: of all series of a file.
+    """
     names = [variable.name for variable in variables]
     for part, mark in (("level", ""), ("level_type", ""), ("step_type", ""), ("member", "m")):
         values = [getattr(variable, part) for variable in variables]

@@ -32,7 +32,12 @@ Index = Int64[np.ndarray, "field 16"]
 
 
 class BufferedFile:
-    """Random access to the bytes of a file, through a buffer."""
+    """Random access to the bytes of a file, through a buffer.
+
+    Args:
+        file: open for reading.
+        path: for messages.
+    """
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self.file, self.path = file, path
@@ -40,7 +45,12 @@ class BufferedFile:
         self._start, self._bytes = 0, b""
 
     def at(self, offset: int, length: int) -> bytes:
-        """The bytes at an offset; fewer at the end of the file."""
+        """The bytes at an offset; fewer at the end of the file.
+
+        Args:
+            offset: from the start of the file.
+            length: number of bytes.
+        """
         first = offset - self._start
         if first < 0 or first + length > len(self._bytes):
             self.file.seek(offset)
@@ -49,7 +59,12 @@ class BufferedFile:
         return self._bytes[first : first + length]
 
     def broken(self, where: int, what: str) -> DataError:
-        """The error for a damaged file."""
+        """The error for a damaged file.
+
+        Args:
+            where: offset of the damage.
+            what: that is wrong there.
+        """
         return DataError(
             f"'{self.path}' is damaged at byte {where}: {what}. Download the file again; if it is "
             "sound, `grib_copy in.grib out.grib` (ecCodes) keeps what can be read."
@@ -57,7 +72,11 @@ class BufferedFile:
 
 
 def index_fields(window: BufferedFile) -> Index:
-    """The index of a file: one row for each field."""
+    """The index of a file: one row for each field.
+
+    Args:
+        window: the file.
+    """
     rows, position = array("q"), 0
     while position < window.size:
         start = window.at(position, 16)
@@ -171,7 +190,12 @@ def _index_edition_2(window: BufferedFile, start: int, end: int, rows: array[int
 
 
 class PackedField:
-    """One field that is still packed: a row of an index, and its file."""
+    """One field that is still packed: a row of an index, and its file.
+
+    Args:
+        window: the file.
+        row: of the index.
+    """
 
     def __init__(self, window: BufferedFile, row: list[int]) -> None:
         self.window, self.row = window, row
@@ -185,7 +209,12 @@ class PackedField:
         return self.section(6, 6)[5] != NO_BITMAP
 
     def section(self, number: int, limit: int | None = None) -> bytes:
-        """The bytes of a section, or its first `limit` bytes; empty if there is none."""
+        """The bytes of a section, or its first `limit` bytes; empty if there is none.
+
+        Args:
+            number: 1 to 7 in edition 2, 1 to 4 in edition 1.
+            limit: bytes to read; None: all.
+        """
         offset, length = self.row[2 * number : 2 * number + 2]
         return self.window.at(offset, length if limit is None else min(limit, length))
 
@@ -200,5 +229,10 @@ class PackedField:
 
 
 def packed_fields(window: BufferedFile, index: Index) -> Iterator[PackedField]:
-    """The fields of some rows of an index."""
+    """The fields of some rows of an index.
+
+    Args:
+        window: the file.
+        index: the rows that are wanted.
+    """
     return (PackedField(window, row) for row in index.tolist())

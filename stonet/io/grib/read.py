@@ -41,16 +41,28 @@ BLOCK_VALUES = 2**20  # unpacked at a time
 
 @dataclass
 class Series:
-    """The messages of one variable on one grid, in the file's order."""
+    """The messages of one variable on one grid, in the file's order.
+
+    Args:
+        header: that all messages share.
+        first: the first message, for errors and for the grid.
+        rows: numbers of the messages in the index.
+        times: in seconds.
+    """
 
     header: Header
     first: PackedField
     rows: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)  # in seconds
+    times: list[int] = field(default_factory=list)
 
 
 def open_grib(path: Path, config: ReadConfig) -> list[LazySource]:
-    """One source for each variable and level on each grid; messages may be in any order."""
+    """One source for each variable and level on each grid; messages may be in any order.
+
+    Args:
+        path: of the file.
+        config: what is selected, and how it is read.
+    """
     with readable(path, "GRIB"), path.open("rb") as file:
         window = BufferedFile(file, path)
         index = index_fields(window)

@@ -20,18 +20,31 @@ MAX_BITS = 32  # per value
 
 
 class SimplePacking(NamedTuple):
-    """The parameters of simple packing."""
+    """The parameters of simple packing.
 
-    reference: float  # R
-    binary: int  # E
-    decimal: int  # D
+    Args:
+        reference: R, the smallest value before decimal scaling.
+        binary: E, the power of 2 by which integers are scaled.
+        decimal: D, the power of 10 by which values were multiplied.
+        bits: of each value.
+        number: of packed values; None: unknown, as without bits.
+        start: of the packed values in the data section.
+    """
+
+    reference: float
+    binary: int
+    decimal: int
     bits: int
-    number: int | None  # of packed values; None: unknown, as without bits
-    start: int  # of the packed values in the data section
+    number: int | None
+    start: int
 
 
 def simple_packing(field: PackedField) -> SimplePacking | None:
-    """The packing of a field; None if it is not simple packing."""
+    """The packing of a field; None if it is not simple packing.
+
+    Args:
+        field: one message, or one of its fields.
+    """
     packing = _packing_1(field) if field.edition == 1 else _packing_2(field)
     if packing is None or packing.bits > MAX_BITS:
         return None
@@ -84,7 +97,12 @@ def _ibm(octets: bytes) -> float:
 
 
 def bitmap(field: PackedField, points: int) -> Bool[np.ndarray, " node"] | None:
-    """Which points have values; None: all."""
+    """Which points have values; None: all.
+
+    Args:
+        field: one message, or one of its fields.
+        points: number of points of its grid.
+    """
     if not field.has_bitmap:
         return None
     section = field.section(3 if field.edition == 1 else 6)

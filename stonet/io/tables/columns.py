@@ -81,7 +81,12 @@ class Table(ABC):
 
     @abstractmethod
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """The used columns, block by block; columns of labels stay text ('007')."""
+        """The used columns, block by block; columns of labels stay text ('007').
+
+        Args:
+            used: columns to read.
+            labels: those of them that name stations.
+        """
 
 
 class RenamedTable(Table):
@@ -192,7 +197,12 @@ def find_columns(
 
 
 def find_column(names: Sequence[str], role: str) -> str | None:
-    """The column of a role: the first alias that occurs, as written or in another spelling."""
+    """The column of a role: the first alias that occurs, as written or in another spelling.
+
+    Args:
+        names: of all columns.
+        role: a key of ROLES.
+    """
     keys: dict[str, str] = {}
     for name in names:
         keys.setdefault(_key(name), name)
@@ -206,7 +216,12 @@ def find_column(names: Sequence[str], role: str) -> str | None:
 
 
 def find_time(names: Sequence[str], sample: pd.DataFrame | None) -> tuple[str, ...]:
-    """One column of complete times; date and time of day; or year, month, day and so on."""
+    """One column of complete times; date and time of day; or year, month, day and so on.
+
+    Args:
+        names: of all columns.
+        sample: the first rows as text; None: only the names decide.
+    """
     complete, date = find_column(names, "time"), find_column(names, "date")
     time = find_column([name for name in names if name != date], "time_of_day")
     if date and time and _has_times_of_day(sample, time) and _has_dates_only(sample, date):
@@ -221,7 +236,12 @@ def find_time(names: Sequence[str], sample: pd.DataFrame | None) -> tuple[str, .
 
 
 def find_axes(names: Sequence[str], geometry: Kind | None) -> tuple[Kind, tuple[str, str] | None]:
-    """The geometry, and the two columns of coordinates in its order."""
+    """The geometry, and the two columns of coordinates in its order.
+
+    Args:
+        names: of all columns.
+        geometry: that the user states; None: the names decide.
+    """
     sphere = find_column(names, "lat"), find_column(names, "lon")
     plane = find_column(names, "x"), find_column(names, "y")
     pairs: tuple[tuple[Kind, tuple[str | None, str | None]], ...]
@@ -236,7 +256,11 @@ def find_axes(names: Sequence[str], geometry: Kind | None) -> tuple[Kind, tuple[
 
 
 def channels(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Name and unit of each column: 'Power(MW)' is Power in MW, if names stay unique."""
+    """Name and unit of each column: 'Power(MW)' is Power in MW, if names stay unique.
+
+    Args:
+        names: of the columns of values.
+    """
     split = {name: split_unit(name) for name in names}
     counts = Counter(channel for channel, _ in split.values())
     return {
@@ -246,14 +270,22 @@ def channels(names: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Name and unit of a header: 'temp [degC]' -> ('temp', 'degC'); without a unit ''."""
+    """Name and unit of a header: 'temp [degC]' -> ('temp', 'degC'); without a unit ''.
+
+    Args:
+        name: a header.
+    """
     match = UNIT.fullmatch(name.strip())
     return (match[1], match[2].strip()) if match else (name.strip(), "")
 
 
 @lru_cache(maxsize=2**14)
 def normalise_name(name: str) -> str:
-    """The same key for 'Station ID', 'station_id' and 'StationId'."""
+    """The same key for 'Station ID', 'station_id' and 'StationId'.
+
+    Args:
+        name: a header.
+    """
     return re.sub(r"[\W_]", "", name.casefold())
 
 
@@ -268,7 +300,12 @@ ALIAS_KEYS = frozenset(
 
 
 def quote_names(names: Sequence[str], limit: int = 12) -> str:
-    """Names for a message, however many and however long they are."""
+    """Names for a message, however many and however long they are.
+
+    Args:
+        names: any text from a file.
+        limit: names to show.
+    """
     shown = [
         repr(name if len(name) <= MAX_NAME else name[: MAX_NAME - 3] + "...")
         for name in names[:limit]
@@ -277,18 +314,31 @@ def quote_names(names: Sequence[str], limit: int = 12) -> str:
 
 
 def stem_of(path: Path) -> str:
-    """The name of a file without the suffixes of its format and compression."""
+    """The name of a file without the suffixes of its format and compression.
+
+    Args:
+        path: of a table.
+    """
     return re.sub(r"(\.(csv|tsv|txt|parquet|pq))?(\.(gz|bz2|xz|zst))?$", "", path.name, flags=re.I)
 
 
 def axes_label(kind: Kind) -> str:
-    """The columns of coordinates and their aliases, for a message."""
+    """The columns of coordinates and their aliases, for a message.
+
+    Args:
+        kind: the geometry.
+    """
     labels = (f"'{axis}' ({', '.join(ROLES[axis][:2])})" for axis in GEOMETRIES[kind].axes)
     return " and ".join(labels)
 
 
 def check_names(names: Sequence[str], origin: str) -> None:
-    """Refuse several columns of one name."""
+    """Refuse several columns of one name.
+
+    Args:
+        names: of all columns.
+        origin: the file, for the message.
+    """
     counts = Counter(name for name in names if name)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
@@ -298,7 +348,11 @@ def check_names(names: Sequence[str], origin: str) -> None:
 
 
 def is_named(name: str) -> bool:
-    """Whether the file gives the column a name."""
+    """Whether the file gives the column a name.
+
+    Args:
+        name: as pandas reports it.
+    """
     return bool(name.strip()) and not re.fullmatch(r"Unnamed: \d+|__index_level_\d+__", name)
 
 

@@ -44,7 +44,11 @@ SEPARATORS = ",;\t|"
 
 
 class CsvTable(Table):
-    """A CSV file whose dialect has been recognised."""
+    """A CSV file whose dialect has been recognised.
+
+    Args:
+        path: of the file, plain or compressed.
+    """
 
     row_label = "line"
     path: Path
@@ -137,14 +141,30 @@ class CsvTable(Table):
 class ByteStream(Protocol):
     """A file that is read from its beginning."""
 
-    def read(self, size: int = -1, /) -> bytes: ...
+    def read(self, size: int = -1, /) -> bytes:
+        """Read bytes from the current position.
 
-    def readline(self, size: int = -1, /) -> bytes: ...
+        Args:
+            size: most bytes; -1: all.
+        """
+        ...
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """Read one line.
+
+        Args:
+            size: most bytes; -1: all.
+        """
+        ...
 
 
 @contextmanager
 def decompressed(path: Path) -> Iterator[ByteStream]:
-    """The bytes of a file, decompressed if its first bytes are those of a compressed file."""
+    """The bytes of a file, decompressed if its first bytes are those of a compressed file.
+
+    Args:
+        path: of the file.
+    """
     import bz2
     import gzip
     import lzma

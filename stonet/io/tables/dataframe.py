@@ -23,7 +23,12 @@ TIME_TYPES = ("time", "date")  # beginnings of the names of arrow's types of tim
 
 
 class DataFrameTable(Table):
-    """A table in memory."""
+    """A table in memory.
+
+    Args:
+        source: a DataFrame, or an object with to_pandas().
+        origin: its name, for messages.
+    """
 
     row_label = "row"
     decimal = "."
@@ -53,7 +58,11 @@ class DataFrameTable(Table):
 
 
 class ParquetTable(Table):
-    """A Parquet file; its metadata are checked before any value is read."""
+    """A Parquet file; its metadata are checked before any value is read.
+
+    Args:
+        path: of the file.
+    """
 
     path: Path
     row_label = "row"

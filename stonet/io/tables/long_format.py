@@ -134,7 +134,14 @@ def _read_rows(
 
 
 class StationIndex:
-    """Numbers the stations of the rows, and collects their positions and altitudes."""
+    """Numbers the stations of the rows, and collects their positions and altitudes.
+
+    Args:
+        table: that the blocks are from.
+        columns: roles of its columns.
+        config: values that mean missing.
+        station_name: of all rows, in a table without stations.
+    """
 
     def __init__(
         self, table: Table, columns: Columns, config: ReadConfig, station_name: str
@@ -147,7 +154,11 @@ class StationIndex:
         self.altitude_varies = False  # whether a station has two: then it is a channel
 
     def add(self, block: pd.DataFrame) -> Int64[np.ndarray, " row"]:
-        """The number of each row's station; -1 where the row has none."""
+        """The number of each row's station; -1 where the row has none.
+
+        Args:
+            block: consecutive rows.
+        """
         import pandas as pd
 
         codes: np.ndarray
@@ -213,7 +224,13 @@ class StationIndex:
 def make_points(
     table: Table, positions: Mapping[Station, Position], kind: Kind
 ) -> tuple[Points, dict[str, np.ndarray]]:
-    """Points of named or unnamed stations, and their altitudes if any is known."""
+    """Points of named or unnamed stations, and their altitudes if any is known.
+
+    Args:
+        table: for messages.
+        positions: coordinates, and the altitude if known, of each station.
+        kind: the geometry.
+    """
     altitudes = np.array([p[2] if len(p) > 2 else np.nan for p in positions.values()])
     names = tuple(name for name in positions if isinstance(name, str))
     try:
@@ -257,7 +274,12 @@ class NumericColumns:
         self.texts: list[str] = []
 
     def add(self, block: pd.DataFrame, rows: Bool[np.ndarray, " row"]) -> int:
-        """Collect these rows of a block; returns their size in bytes."""
+        """Collect these rows of a block; returns their size in bytes.
+
+        Args:
+            block: consecutive rows.
+            rows: those of them to keep.
+        """
         for name in list(self.blocks):
             numbers, is_text = to_numbers(block[name], self.table.decimal)
             if is_text.any() and self._is_text_column(name, numbers, is_text):
@@ -283,7 +305,11 @@ class NumericColumns:
         return names, values
 
     def notes(self, columns: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-        """Sentences on the columns that were left out."""
+        """Sentences on the columns that were left out.
+
+        Args:
+            columns: name and unit of each column of values.
+        """
         empty = [name for name in columns if name in self.blocks and name not in self.numeric]
         notes = []
         if self.texts:
@@ -309,7 +335,12 @@ class NumericColumns:
 def to_numbers(
     column: pd.Series, decimal: str = "."
 ) -> tuple[np.ndarray, Bool[np.ndarray, " row"]]:
-    """A column as float64, and where it holds text that is not a number."""
+    """A column as float64, and where it holds text that is not a number.
+
+    Args:
+        column: of any type.
+        decimal: "." or ",".
+    """
     import pandas as pd
 
     if column.dtype.kind in "fiub":  # of NumPy, and nullable ones of pandas and arrow
@@ -330,7 +361,14 @@ def to_numbers(
 def to_degrees(
     frame: pd.DataFrame, columns: tuple[str, str], decimal: str, origin: str
 ) -> list[np.ndarray]:
-    """The two columns of coordinates as numbers; 57.05N and 10.33W are understood."""
+    """The two columns of coordinates as numbers; 57.05N and 10.33W are understood.
+
+    Args:
+        frame: a block.
+        columns: of the two coordinates.
+        decimal: "." or ",".
+        origin: the file, for messages.
+    """
     axes = []
     for name in columns:
         numbers, is_text = to_numbers(frame[name], decimal)
@@ -355,7 +393,14 @@ def to_degrees(
 def complete_rows(
     table: Table, block: pd.DataFrame, has_time: np.ndarray, station: np.ndarray
 ) -> Bool[np.ndarray, " row"]:
-    """Rows with a time and a station; others must be empty."""
+    """Rows with a time and a station; others must be empty.
+
+    Args:
+        table: for messages.
+        block: consecutive rows.
+        has_time: whether each row has a time.
+        station: number of each row's station; -1 without one.
+    """
     incomplete = ~has_time | (station < 0)
     if not incomplete.any():
         return ~incomplete
@@ -372,7 +417,12 @@ def complete_rows(
 
 
 def check_budget(table: Table, size: int) -> None:
-    """Refuse to keep more bytes than the memory budget."""
+    """Refuse to keep more bytes than the memory budget.
+
+    Args:
+        table: for the message.
+        size: in bytes.
+    """
     if size > memory_budget():
         raise ResourceError(
             f"'{table.origin}' takes more memory than the budget ({size_label(memory_budget())}, "
@@ -383,7 +433,13 @@ def check_budget(table: Table, size: int) -> None:
 def no_numeric_columns(
     table: Table, columns: Sequence[str], altitude: str | None = None
 ) -> NoValues:
-    """The error for a table whose columns hold nothing but text, or an altitude."""
+    """The error for a table whose columns hold nothing but text, or an altitude.
+
+    Args:
+        table: for the message.
+        columns: that hold no numbers.
+        altitude: the only column of numbers, if it was taken for the altitude.
+    """
     if not columns:
         return NoValues(
             f"'{table.origin}' holds no values to forecast: '{altitude}' never changes at a "

@@ -40,7 +40,12 @@ MIN_LOCATED = 0.5  # share of the stations that a table of stations must list, u
 
 
 def open_table(path: Path, config: ReadConfig) -> list[LazySource]:
-    """The content of a CSV or Parquet file."""
+    """The content of a CSV or Parquet file.
+
+    Args:
+        path: of the file.
+        config: what is selected, and how it is read.
+    """
     check_plain(path)
     with readable(path, "a table"):
         with path.open("rb") as file:
@@ -49,7 +54,13 @@ def open_table(path: Path, config: ReadConfig) -> list[LazySource]:
 
 
 def from_frame(table: Any, origin: str, config: ReadConfig) -> list[LazySource]:
-    """The content of a table in memory: pandas, or anything with to_pandas()."""
+    """The content of a table in memory: pandas, or anything with to_pandas().
+
+    Args:
+        table: pandas, polars or arrow.
+        origin: its name, for messages.
+        config: what is selected, and how it is read.
+    """
     with readable(origin, "a table"):
         return [_open(DataFrameTable(table, origin), config)]
 

@@ -49,7 +49,14 @@ class StationTable:
     name_column: str | None
 
     def locate(self, stations: Sequence[str]) -> dict[str, Position]:
-        """Positions (and altitudes) of stations, by the column that identifies the most."""
+        """Positions (and altitudes) of stations, by the column that identifies the most.
+
+        Args:
+            stations: names in the data.
+
+        Returns:
+            Only the stations that the table contains.
+        """
         best: dict[str, list[int]] = {}
         for column in self.names.values():
             rows = self._rows(column, stations)
@@ -81,7 +88,12 @@ class StationTable:
 
 
 def read_station_table(path: str | Path, geometry: Kind | None = None) -> StationTable:
-    """Read a CSV file of stations."""
+    """Read a CSV file of stations.
+
+    Args:
+        path: of the file.
+        geometry: that the user states; None: the columns decide.
+    """
     import pandas as pd
 
     path = Path(path)
@@ -102,7 +114,14 @@ def read_station_table(path: str | Path, geometry: Kind | None = None) -> Statio
 def make_station_table(
     frame: pd.DataFrame, origin: str, geometry: Kind | None = None, decimal: str = "."
 ) -> StationTable:
-    """A table of stations from columns of text."""
+    """A table of stations from columns of text.
+
+    Args:
+        frame: columns of text.
+        origin: the file, for messages.
+        geometry: that the user states; None: the columns decide.
+        decimal: "." or ",".
+    """
     names = [str(name) for name in frame.columns]
     kind, axes = find_axes(names, geometry)
     if axes is None:
@@ -122,7 +141,11 @@ def make_station_table(
 
 
 def position_in_file_name(stem: str) -> Position | None:
-    """The position in a file's name, as NREL writes it: Actual_33.05_-80.25_2006_..."""
+    """The position in a file's name, as NREL writes it: Actual_33.05_-80.25_2006_...
+
+    Args:
+        stem: the name without its suffixes.
+    """
     match = IN_FILE_NAME.search(stem)
     return (float(match[1]), float(match[2])) if match else None
 
@@ -184,7 +207,11 @@ def _lists_stations(path: Path, size: int, changed: int) -> bool:
 
 
 def is_station_table(path: Path) -> bool:
-    """Whether a file has columns of positions and no column of times."""
+    """Whether a file has columns of positions and no column of times.
+
+    Args:
+        path: of a CSV file.
+    """
     try:
         with readable(path, "a CSV table"):
             table = CsvTable(path)

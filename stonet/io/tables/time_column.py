@@ -73,7 +73,11 @@ class TimeColumn:
         self.has_naive = self.has_days = self.has_times_of_day = False
 
     def add(self, block: pd.DataFrame) -> Bool[np.ndarray, " row"]:
-        """Parse a block; True where a row has a time."""
+        """Parse a block; True where a row has a time.
+
+        Args:
+            block: consecutive rows.
+        """
         parts = [n for n in self.columns if any(find_column([n], part) for part in DATE_PARTS)]
         if len(self.columns) == 1 and not find_column(self.columns, "year"):
             month_first, day_first, aware = self._parse_column(block)
@@ -106,7 +110,11 @@ class TimeColumn:
                 blocks.append(times)
 
     def keep(self, rows: Bool[np.ndarray, " row"]) -> None:
-        """Keep only these rows of the last block."""
+        """Keep only these rows of the last block.
+
+        Args:
+            rows: whether each row of the last block is kept.
+        """
         same = self.times[0][-1] is self.times[1][-1]
         self.times[0][-1] = self.times[0][-1][rows]
         self.times[1][-1] = self.times[0][-1] if same else self.times[1][-1][rows]
