@@ -86,11 +86,18 @@ class STONet(display.Described):
         self.settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters as they were given; `deep` has no effect."""
+        """The parameters as they were given; `deep` has no effect.
+
+        Args:
+            deep: as scikit-learn passes it; no parameter is an estimator.
+        """
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> STONet:
         """Change parameters; they take effect with the next `fit`.
+
+        Args:
+            **params: new values by name.
 
         Raises:
             UsageError: there is no such parameter.
@@ -290,6 +297,9 @@ class STONet(display.Described):
     def save(self, folder: str | Path) -> None:
         """Save the trained model with its parameters as a run folder.
 
+        Args:
+            folder: need not exist.
+
         Raises:
             UsageError: the folder holds a run.
         """
@@ -307,6 +317,9 @@ class STONet(display.Described):
 
         Parameters are restored. A run of the command line has none; its estimator has the
         configuration of the run as settings.
+
+        Args:
+            folder: of a run.
 
         Raises:
             ModelFileError: the folder is damaged or of another version.

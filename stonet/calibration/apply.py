@@ -43,7 +43,11 @@ class Request:
     times: Int64[np.ndarray, "issue lead"]
 
     def part(self, chosen: slice) -> Request:
-        """Some of the issue times."""
+        """Some of the issue times.
+
+        Args:
+            chosen: of the issue times.
+        """
         return Request(self.issues[chosen], self.queries, self.times[chosen])
 
 

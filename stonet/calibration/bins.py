@@ -65,12 +65,20 @@ class Bins:
         return 1 + len(self.middles)
 
     def of(self, distance: Float64[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
-        """The bin of each distance; 0 for a distance of 0."""
+        """The bin of each distance; 0 for a distance of 0.
+
+        Args:
+            distance: to the nearest observation.
+        """
         member = 1 + np.searchsorted(np.array(self.edges), distance, side="right")
         return np.where(distance > 0, member, 0)
 
     def weights(self, distance: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape bin"]:
-        """Weights of the bins at each distance; NaN where no interval can be given."""
+        """Weights of the bins at each distance; NaN where no interval can be given.
+
+        Args:
+            distance: to the nearest observation.
+        """
         weights = np.zeros((*distance.shape, len(self)))
         weights[..., 0] = distance == 0
         if self.middles:

@@ -47,6 +47,9 @@ class Intervals:
     def score_at(self, level: float) -> Float64[np.ndarray, "bin channel"]:
         """The score at the end of a central interval; NaN in bins without intervals.
 
+        Args:
+            level: probability of the interval.
+
         Raises:
             UsageError: if the level is not in 0 to MAX_LEVEL.
         """
@@ -96,6 +99,9 @@ class Calibration:
 
 def interval_levels(quantiles: Sequence[float]) -> Float64[np.ndarray, " quantile"]:
     """The levels of the central intervals that end at these quantiles.
+
+    Args:
+        quantiles: as the user gave them.
 
     Raises:
         UsageError: if quantiles do not increase, or are too close to 0 or 1.

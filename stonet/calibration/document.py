@@ -89,7 +89,12 @@ class _Document(BaseModel):
 
 
 def to_bytes(calibration: Calibration, channels: tuple[str, ...]) -> bytes:
-    """The content of calibration.json."""
+    """The content of calibration.json.
+
+    Args:
+        calibration: fitted.
+        channels: names, by which a reader checks that it fits the model.
+    """
     bins, feedback = calibration.bins, calibration.feedback
     content: dict[str, Any] = {
         "format": FORMAT,

@@ -45,7 +45,11 @@ class Feedback:
 
     @staticmethod
     def none(channels: int) -> Feedback:
-        """No correction."""
+        """No correction.
+
+        Args:
+            channels: number of channels.
+        """
         return Feedback((RATES[-1],) * channels, (0.0,) * channels, (0.0,) * channels)
 
     @property
@@ -80,7 +84,11 @@ class ErrorMean:
         self.total, self.weight = (np.zeros(shape, np.float32) for _ in range(2))
 
     def add(self, error: Errors) -> None:
-        """Add newer errors; NaN adds nothing."""
+        """Add newer errors; NaN adds nothing.
+
+        Args:
+            error: of one forecast, newer than all before.
+        """
         known = np.isfinite(error)
         self.total = self.rate * self.total + np.where(known, error, 0)
         self.weight = self.rate * self.weight + known
@@ -95,7 +103,11 @@ class ErrorMean:
 def region_mean(
     mean: Float32[np.ndarray, "issue lead point channel"],
 ) -> Float32[np.ndarray, "issue lead 1 channel"]:
-    """The mean over the points whose errors are known; 0 if there are none."""
+    """The mean over the points whose errors are known; 0 if there are none.
+
+    Args:
+        mean: of the errors at each point; NaN where unknown.
+    """
     known = np.isfinite(mean)
     count = known.sum(2, keepdims=True)
     return np.nan_to_num(mean).sum(2, keepdims=True) / np.maximum(count, 1).astype(np.float32)

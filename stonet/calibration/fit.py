@@ -121,7 +121,11 @@ class _Fitter:
 def positive(
     scale: Float64[np.ndarray, "... channel"],
 ) -> Float32[np.ndarray, "... channel"]:
-    """A scale to divide by: NaN where no error is expected, so that such scores are left out."""
+    """A scale to divide by: NaN where no error is expected, so that such scores are left out.
+
+    Args:
+        scale: expected absolute errors.
+    """
     return np.where(scale > 0, scale, np.nan).astype(np.float32)
 
 

@@ -32,15 +32,25 @@ Factors = Float32[np.ndarray, "issue lead channel"]
 
 @dataclass(frozen=True)
 class KnownErrors:
-    """What the earlier forecasts tell about the forecasts from some issue times."""
+    """What the earlier forecasts tell about the forecasts from some issue times.
 
-    correction: Float32[np.ndarray, "issue lead point channel"]  # at the points themselves
-    region: Float32[np.ndarray, "issue lead channel"]  # at all other points
-    factor: Factors  # of the widths of intervals
+    Args:
+        correction: at the points themselves.
+        region: at all other points.
+        factor: of the widths of intervals.
+    """
+
+    correction: Float32[np.ndarray, "issue lead point channel"]
+    region: Float32[np.ndarray, "issue lead channel"]
+    factor: Factors
 
 
 class WidthFactor:
-    """Width factors, for some issue times at once; adds one earlier forecast at a time."""
+    """Width factors, for some issue times at once; adds one earlier forecast at a time.
+
+    Args:
+        shape: of the factors.
+    """
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         self.total, self.weight, self.shift = (np.zeros(shape, np.float32) for _ in range(3))

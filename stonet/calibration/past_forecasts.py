@@ -32,13 +32,22 @@ AllErrors = Float32[np.ndarray, "forecast lead point channel"]  # of earlier for
 
 
 def spacing(time_spec: TimeSpec) -> int:
-    """Nanoseconds between two forecasts whose errors are compared."""
+    """Nanoseconds between two forecasts whose errors are compared.
+
+    Args:
+        time_spec: of the model.
+    """
     horizon = time_spec.horizon * time_spec.step
     return -(-horizon // DAY) * DAY if time_spec.daily else horizon
 
 
 def frames_needed(time_spec: TimeSpec, memory: int = MEMORY) -> int:
-    """Frames of a regular series that a forecast and its earlier forecasts are made from."""
+    """Frames of a regular series that a forecast and its earlier forecasts are made from.
+
+    Args:
+        time_spec: of the model.
+        memory: number of earlier forecasts.
+    """
     return time_spec.past + memory * round(spacing(time_spec) / time_spec.step)
 
 
@@ -101,7 +110,12 @@ class PastForecasts:
         return last[span <= MAX_STRETCH * (past - 1) * self.trained.time_spec.step]
 
     def earlier(self, issues: Issues, memory: int = MEMORY) -> Int64[np.ndarray, "issue memory"]:
-        """Positions of the earlier forecasts of each one, the newest first; -1: there is none."""
+        """Positions of the earlier forecasts of each one, the newest first; -1: there is none.
+
+        Args:
+            issues: positions of the newest frames.
+            memory: number of earlier forecasts.
+        """
         if not memory:
             return np.zeros((len(issues), 0), dtype=np.int64)
         back = spacing(self.trained.time_spec) * np.arange(1, memory + 1)
@@ -110,7 +124,11 @@ class PastForecasts:
         return np.where(np.isin(found, self.valid_issues()), found, -1)
 
     def errors(self, issues: Issues) -> Errors:
-        """The errors of the forecasts from these frames; forecasts made before are reused."""
+        """The errors of the forecasts from these frames; forecasts made before are reused.
+
+        Args:
+            issues: positions of the newest frames.
+        """
         missing = np.setdiff1d(issues, list(self._cache))
         size = max(1, min(MAX_WINDOWS, MAX_POINTS // max(len(self.nodes), len(self.targets))))
         for start in range(0, len(missing), size):
@@ -162,7 +180,11 @@ class PastForecasts:
         return (truth.reshape(len(issues), leads, *truth.shape[1:]) - values).astype(np.float32)
 
     def batch(self, issues: Issues) -> Batch:
-        """The inputs of the forecasts from these frames."""
+        """The inputs of the forecasts from these frames.
+
+        Args:
+            issues: positions of the newest frames.
+        """
         trained, times = self.trained, self.field.times
         windows = Windows(
             (self.field,), trained.scaler, times, issues, trained.time_spec, nodes=self.nodes

@@ -39,29 +39,52 @@ Series = tuple[Field, Index]  # an episode, and issue times in it
 
 @dataclass(frozen=True)
 class Sample:
-    """Errors of some forecasts at some points, uncorrected."""
+    """Errors of some forecasts at some points, uncorrected.
+
+    Args:
+        errors: forecast minus truth; NaN where unknown.
+        row: of the same issue time among the forecasts with history.
+        target: which point each column is.
+        distance: to the nearest point with history; 0: it has one.
+        times: of the forecasts, in nanoseconds.
+        hour: phase of the day, as `scale.day_phases` counts it.
+        weight: 1 for the newest; 0: before the validation part.
+    """
 
     errors: Errors
-    row: Int64[np.ndarray, " issue"]  # of the same issue time among the forecasts with history
-    target: Index  # which point each column is
-    distance: Float64[np.ndarray, " point"]  # to the nearest point with history; 0: it has one
+    row: Int64[np.ndarray, " issue"]
+    target: Index
+    distance: Float64[np.ndarray, " point"]
     times: Int64[np.ndarray, "issue lead"]
     hour: Int64[np.ndarray, "issue lead point"]
-    weight: Float64[np.ndarray, " issue"]  # 1 for the newest; 0: before the validation part
+    weight: Float64[np.ndarray, " issue"]
 
     def rows(self, chosen: Int64[np.ndarray, " chosen"]) -> Sample:
-        """Some of the forecasts."""
+        """Some of the forecasts.
+
+        Args:
+            chosen: their positions.
+        """
         names = ("errors", "row", "times", "hour", "weight")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def places(self, bins: Bins, time_spec: TimeSpec) -> Places:
-        """Bin, hour and month of each error."""
+        """Bin, hour and month of each error.
+
+        Args:
+            bins: of distance.
+            time_spec: of the model.
+        """
         month = months(time_spec, self.times)[:, :, None]
         return Places(*np.broadcast_arrays(bins.of(self.distance), self.hour, month))
 
     @staticmethod
     def joined(parts: Sequence[Sample]) -> Sample:
-        """The forecasts of several episodes at the same points, one after another."""
+        """The forecasts of several episodes at the same points, one after another.
+
+        Args:
+            parts: one for each episode.
+        """
         names = ("errors", "row", "times", "hour", "weight")
         return replace(
             parts[0], **{n: np.concatenate([getattr(part, n) for part in parts]) for n in names}
@@ -70,11 +93,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """All forecasts of a calibration."""
+    """All forecasts of a calibration.
 
-    history: Sample  # at points with history; weight 0 before the validation part
-    earlier: Int64[np.ndarray, "issue memory"]  # rows of the forecasts before each one; -1: none
-    without: tuple[Sample, ...]  # at points without history, one for each fold
+    Args:
+        history: at points with history; weight 0 before the validation part.
+        earlier: rows of the forecasts before each one; -1: none.
+        without: at points without history, one for each fold.
+    """
+
+    history: Sample
+    earlier: Int64[np.ndarray, "issue memory"]
+    without: tuple[Sample, ...]
 
     @property
     def validation(self) -> Sample:
@@ -123,7 +152,11 @@ class Collector:
     def monthly_errors(
         self, count: int
     ) -> tuple[Float64[np.ndarray, "window channel"], Int64[np.ndarray, " window"]]:
-        """Mean absolute errors of windows of the training part, and the month of each."""
+        """Mean absolute errors of windows of the training part, and the month of each.
+
+        Args:
+            count: windows in all, evenly spaced over the episodes.
+        """
         series = [
             (whole, issues_within(self.task, field) + offset)
             for whole, offset, field in series_of(self.task, "train")

@@ -27,7 +27,13 @@ CERTAIN = 1e-6  # share of the mean error below which an hour has none, such as 
 
 @dataclass(frozen=True)
 class Places:
-    """Bin, hour and month of some errors: arrays (window, lead, point), or broadcast to these."""
+    """Bin, hour and month of some errors: arrays (window, lead, point), or broadcast to these.
+
+    Args:
+        bin: by history and distance.
+        hour: phase of the day, from 0.
+        month: from 0.
+    """
 
     bin: Int64[np.ndarray, "..."]
     hour: Int64[np.ndarray, "..."]
@@ -36,10 +42,16 @@ class Places:
 
 @dataclass(frozen=True)
 class Scale:
-    """Expected absolute errors in the data's units."""
+    """Expected absolute errors in the data's units.
+
+    Args:
+        base: by bin, lead and channel.
+        hour: factor of each phase of the day, for points with and without history.
+        month: factor of each month.
+    """
 
     base: Float64[np.ndarray, "bin lead channel"]
-    hour: Float64[np.ndarray, "history 24 channel"]  # history: with, without
+    hour: Float64[np.ndarray, "history 24 channel"]
     month: Float64[np.ndarray, "12 channel"]
 
     @staticmethod
@@ -81,7 +93,12 @@ class Scale:
     def at(
         self, places: Places, lead: Int64[np.ndarray, "..."]
     ) -> Float64[np.ndarray, "... channel"]:
-        """The scale in whole bins and at whole leads, numbered from 0."""
+        """The scale in whole bins and at whole leads, numbered from 0.
+
+        Args:
+            places: of the errors.
+            lead: of the errors, from 0.
+        """
         history = (places.bin > 0).astype(np.int64)
         return (
             self.base[places.bin, lead] * self.hour[history, places.hour] * self.month[places.month]
@@ -94,7 +111,14 @@ class Scale:
         hour: Int64[np.ndarray, "issue lead query"],
         month: Int64[np.ndarray, "issue lead"],
     ) -> Float64[np.ndarray, "issue lead query channel"]:
-        """The scale between bins and leads; leads count in steps from 1."""
+        """The scale between bins and leads; leads count in steps from 1.
+
+        Args:
+            weights: of the bins.
+            steps: leads in steps.
+            hour: phase of the day, from 0.
+            month: from 0.
+        """
         trained = np.arange(1, self.base.shape[1] + 1)
         place = np.interp(steps, trained, trained - 1)
         lower = np.floor(place).astype(np.int64)
@@ -112,6 +136,11 @@ def day_phases(
 
     On a sphere it is one of 12 equal steps of the sine of the sun's elevation, before noon or
     after; elsewhere the hour.
+
+    Args:
+        time_spec: of the model.
+        times: of the forecasts, in nanoseconds.
+        points: of the forecasts.
     """
     if not time_spec.daily:
         return np.zeros((*times.shape, len(points)), dtype=np.int64)
@@ -127,7 +156,12 @@ def day_phases(
 def months(
     time_spec: TimeSpec, times: Int64[np.ndarray, "issue lead"]
 ) -> Int64[np.ndarray, "issue lead"]:
-    """The month, 0 to 11; 0 throughout without a calendar."""
+    """The month, 0 to 11; 0 throughout without a calendar.
+
+    Args:
+        time_spec: of the model.
+        times: of the forecasts, in nanoseconds.
+    """
     if not time_spec.calendar:
         return np.zeros(times.shape, dtype=np.int64)
     return times.astype("datetime64[ns]").astype("datetime64[M]").astype(np.int64) % MONTHS

@@ -26,7 +26,12 @@ def series_of(task: Task, part: str) -> Iterator[tuple[Field, int, Field]]:
 
 
 def issues_within(task: Task, field: Field) -> Issues:
-    """Positions of the issue times whose windows, inputs and targets, lie in a field."""
+    """Positions of the issue times whose windows, inputs and targets, lie in a field.
+
+    Args:
+        task: gives the lengths of inputs and forecast.
+        field: a part of an episode.
+    """
     time_spec = task.time_spec
     need = time_spec.past + time_spec.horizon
     first = np.arange(max(0, len(field.times) - need + 1))
@@ -35,7 +40,12 @@ def issues_within(task: Task, field: Field) -> Issues:
 
 
 def independent_windows(task: Task, times: Int64[np.ndarray, " issue"]) -> int:
-    """The number of windows among these issue times whose targets do not overlap."""
+    """The number of windows among these issue times whose targets do not overlap.
+
+    Args:
+        task: gives the length of the forecast.
+        times: of issue, in nanoseconds.
+    """
     return len(np.unique(times // (task.time_spec.horizon * task.time_spec.step)))
 
 

@@ -45,20 +45,34 @@ UNITS = "MAE, RMSE and bias in the units of the data; skill = 1 - MAE / MAE of p
 
 
 def print_table(table: Table, min_width: int = 100) -> None:
-    """Print a result on stdout; no number is cut, however narrow the terminal is."""
+    """Print a result on stdout; no number is cut, however narrow the terminal is.
+
+    Args:
+        table: the result.
+        min_width: in characters.
+    """
     console = Console()
     needed = Measurement.get(console, console.options.update(max_width=MAX_WIDTH), table).minimum
     Console(width=max(console.width, min_width, needed)).print(table)
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """Print a message on stderr."""
+    """Print a message on stderr.
+
+    Args:
+        text: the message.
+        quiet: whether nothing is printed, as with --json.
+    """
     if not quiet:
         screen.print(text, highlight=False, markup=False)  # a path may hold brackets
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON object on stdout."""
+    """Print one JSON object on stdout.
+
+    Args:
+        content: what JSON can hold.
+    """
     json.dump(content, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")
 
@@ -115,7 +129,11 @@ def counting_bar(
 
 @contextmanager
 def bytes_bar(quiet: bool) -> Iterator[ProgressCallback]:
-    """A progress bar per file that is downloaded or verified: a function of (name, done, total)."""
+    """A progress bar per file that is downloaded or verified: a function of (name, done, total).
+
+    Args:
+        quiet: whether nothing is shown.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -145,6 +163,13 @@ def plain_table(
     """A table of strings; columns named in `text` are aligned left, all others right.
 
     Long texts wrap.
+
+    Args:
+        title: above the table.
+        columns: headings.
+        rows: one text for each column.
+        text: headings of the columns that are aligned left.
+        caption: below the table.
     """
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for number, name in enumerate(columns):

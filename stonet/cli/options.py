@@ -91,6 +91,9 @@ def read_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of READ_OPTIONS to a command.
 
     The command receives them as settings ("read.key=value") in its argument `read`.
+
+    Args:
+        command: a function with an argument `read`.
     """
     annotations = get_type_hints(command, include_extras=True)
 
@@ -134,12 +137,19 @@ def resumable() -> Iterator[None]:
 
 
 def split_names(text: str | None) -> list[str]:
-    """Names separated by commas."""
+    """Names separated by commas.
+
+    Args:
+        text: as given; None: there is none.
+    """
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def parse_intervals(text: str | None) -> list[float]:
     """The quantiles at the ends of intervals such as "50,90", and 0.5; none without a text.
+
+    Args:
+        text: percentages separated by commas, with or without "%".
 
     Raises:
         UsageError: if a number is not a percentage that intervals can have.
@@ -164,6 +174,9 @@ def parse_intervals(text: str | None) -> list[float]:
 
 def model_names(text: str) -> list[str]:
     """Model names from "stonet,references", each once; groups are expanded.
+
+    Args:
+        text: names and groups, separated by commas.
 
     Raises:
         UsageError: a name is neither a model nor a group.
@@ -203,7 +216,12 @@ def open_data(
 
 
 def length_settings(past: str | None, horizon: str | None) -> list[str]:
-    """--past and --horizon as settings."""
+    """--past and --horizon as settings.
+
+    Args:
+        past: a number of steps, or a duration.
+        horizon: a number of steps, or a duration.
+    """
     given = {"past": past, "horizon": horizon}
     return [f"data.{key}={_length(text)}" for key, text in given.items() if text is not None]
 
@@ -214,12 +232,19 @@ def _length(text: str) -> str:
 
 
 def bounds_setting(bounds: list[str] | None) -> list[str]:
-    """--bounds as a setting."""
+    """--bounds as a setting.
+
+    Args:
+        bounds: as given, NAME=LOW:HIGH.
+    """
     return [f"data.bounds={json.dumps(','.join(bounds))}"] if bounds else []
 
 
 def declared(bounds: list[str] | None) -> dict[str, str]:
     """--bounds by channel.
+
+    Args:
+        bounds: as given, NAME=LOW:HIGH.
 
     Raises:
         UsageError: it is not NAME=LOW:HIGH.
@@ -230,12 +255,20 @@ def declared(bounds: list[str] | None) -> dict[str, str]:
 
 
 def next_step(*words: object) -> str:
-    """A command to continue with, quoted so that it can be pasted into a shell."""
+    """A command to continue with, quoted so that it can be pasted into a shell.
+
+    Args:
+        *words: of the command.
+    """
     return f"Next: {shlex.join(map(str, words))}"
 
 
 def load_run(path: Path) -> TrainedModel:
-    """Load a trained model, on a GPU where this process has one to itself."""
+    """Load a trained model, on a GPU where this process has one to itself.
+
+    Args:
+        path: of the run folder.
+    """
     from stonet.errors import UsageError
     from stonet.system.devices import pick_device
     from stonet.training.trained_model import TrainedModel
@@ -251,6 +284,12 @@ def open_for(trained: TrainedModel, data: str | None, read: ReadSettings, quiet:
 
     Points held out in training stay held out in the model's own data (`data` is None). Other data
     are used completely, of any time.
+
+    Args:
+        trained: the model.
+        data: as given; None: the data of its training.
+        read: settings of the section `read`.
+        quiet: whether no progress is shown.
     """
     from stonet.config import load_config, make_config
     from stonet.evaluation.task import held_out
@@ -268,6 +307,10 @@ def check_positions(at: list[str] | None, trained: TrainedModel) -> None:
     """Refuse wrong positions and files of sites before the data are read.
 
     Names of stations are left out: only the data have all of them.
+
+    Args:
+        at: as given with --at.
+        trained: gives the geometry.
     """
     from stonet.io.sites import parse_sites
 
@@ -309,7 +352,12 @@ def query_points(
 
 
 def provenance(config: Config, started: float) -> dict[str, Any]:
-    """Configuration, versions and seconds, which every JSON result holds."""
+    """Configuration, versions and seconds, which every JSON result holds.
+
+    Args:
+        config: of the run.
+        started: by `time.monotonic`.
+    """
     from stonet.training.trained_model import versions
 
     seconds = time.monotonic() - started

@@ -48,6 +48,9 @@ def load_config(
 def make_config(values: Mapping[str, Any]) -> Config:
     """A configuration from nested values; anything not given has its default.
 
+    Args:
+        values: by section and key, as a TOML file holds them.
+
     Raises:
         UsageError: an unknown key, with the nearest valid one, or an invalid value.
     """
@@ -62,9 +65,17 @@ def make_config(values: Mapping[str, Any]) -> Config:
 
 
 class SettingRow(NamedTuple):
-    """One line of the table of settings."""
+    """One line of the table of settings.
 
-    section: str  # empty for settings without a section
+    Args:
+        section: empty for settings without a section.
+        key: its name within the section.
+        type: with its limits.
+        default: as text.
+        description: one sentence or more.
+    """
+
+    section: str
     key: str
     type: str
     default: str

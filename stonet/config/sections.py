@@ -15,7 +15,13 @@ class Section(BaseModel):
 
 
 def setting(default: Any, description: str, **limits: Any) -> Any:
-    """A setting with its default, its line in the table of settings and its limits."""
+    """A setting with its default, its line in the table of settings and its limits.
+
+    Args:
+        default: the value where none is given.
+        description: its meaning.
+        **limits: as of pydantic's Field, such as ge=0.
+    """
     return Field(default, description=description, **limits)
 
 
@@ -216,7 +222,13 @@ class BaselineConfig(Section):
 
 
 class TrainDefaults(NamedTuple):
-    """Settings of the optimisation for models without values of their own."""
+    """Settings of the optimisation for models without values of their own.
+
+    Args:
+        batch: windows in a step.
+        alpha: weight of the reconstruction.
+        schedule: of the learning rate.
+    """
 
     batch: int = 8
     alpha: float = 0.1

@@ -42,7 +42,6 @@ class ExperimentBudget:
     threads: int | None = 1
     settings: tuple[str, ...] = ()
     preset: str = "default"
-    # Ablated model -> training: steps instead of minutes, which would vary with the variant.
     ablation_training: Mapping[str, Budget] = field(default_factory=dict)
     minimal: bool = False
 

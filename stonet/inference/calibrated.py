@@ -118,7 +118,18 @@ def calibrated_to_file(
     memory: int | str | None = None,
     feedback: bool = True,
 ) -> tuple[int, int]:
-    """As `forecast_to_file`, corrected by recent errors; returns numbers of times and points."""
+    """As `forecast_to_file`, corrected by recent errors; returns numbers of times and points.
+
+    Args:
+        trained: the model.
+        calibration: of the model; None: forecasts are not corrected.
+        field: observations up to the issue time.
+        path: of the file to write.
+        at: points of the forecast; None: those of the field.
+        times: of the forecast; None: the trained leads.
+        memory: limit of the process, such as "2G".
+        feedback: whether recent errors correct the forecast.
+    """
     correct = correction_of(trained, calibration, field, feedback)
     return forecast_to_file(trained, field, path, at, times, memory, correct=correct)
 
@@ -126,7 +137,14 @@ def calibrated_to_file(
 def correction_of(
     trained: TrainedModel, calibration: Calibration | None, field: Field, feedback: bool
 ) -> Correction | None:
-    """The correction of forecasts from the last frame of a field; None if there is none."""
+    """The correction of forecasts from the last frame of a field; None if there is none.
+
+    Args:
+        trained: the model.
+        calibration: of the model.
+        field: observations up to the issue time.
+        feedback: whether recent errors correct the forecast.
+    """
     if calibration is None or not feedback or not calibration.feedback.active:
         return None
     corrector = Corrector(calibration, PastForecasts(trained.model, trained, field))
@@ -141,6 +159,9 @@ def correction_of(
 def required(calibration: Calibration | None) -> Calibration:
     """The calibration.
 
+    Args:
+        calibration: of a run, which may have none.
+
     Raises:
         UsageError: if there is none.
     """
@@ -153,7 +174,13 @@ def required(calibration: Calibration | None) -> Calibration:
 
 
 def recent_frames(trained: TrainedModel, field: Field, calibration: Calibration | None) -> Field:
-    """The last frames of a field that a forecast and its calibration need."""
+    """The last frames of a field that a forecast and its calibration need.
+
+    Args:
+        trained: the model.
+        field: observations up to the issue time.
+        calibration: of the model; with it, earlier forecasts need more frames.
+    """
     past = trained.time_spec.past
     count = past if calibration is None else frames_needed(trained.time_spec)
     return field.between(max(0, len(field.times) - count), len(field.times))

@@ -199,7 +199,12 @@ def _matching_session(trained: TrainedModel, field: Field, session: Session | No
 
 
 def check_step(trained: TrainedModel, field: Field) -> None:
-    """Refuse frames that are much denser than in training: the past would be too short."""
+    """Refuse frames that are much denser than in training: the past would be too short.
+
+    Args:
+        trained: the model.
+        field: observations.
+    """
     time_spec = trained.time_spec
     if len(field.times) > 2 and field.step < MIN_STEP * time_spec.step:
         step = time_spec.step / 1e9
@@ -211,7 +216,12 @@ def check_step(trained: TrainedModel, field: Field) -> None:
 
 
 def check_observed(trained: TrainedModel, field: Field) -> None:
-    """Refuse a field without any value in the last frames."""
+    """Refuse a field without any value in the last frames.
+
+    Args:
+        trained: the model.
+        field: observations.
+    """
     if not latest_frames(trained, field).observed.any():
         raise DataError(
             f"No value was observed in the last {trained.time_spec.past} steps before "
@@ -221,7 +231,12 @@ def check_observed(trained: TrainedModel, field: Field) -> None:
 
 
 def check_geometry(nodes: Points, queries: Points) -> None:
-    """Refuse queries on another geometry."""
+    """Refuse queries on another geometry.
+
+    Args:
+        nodes: points of the data.
+        queries: points of the forecast.
+    """
     if queries.kind != nodes.kind:
         raise UsageError(
             f"The query points lie on a {queries.kind}; the data lie on a {nodes.kind}. "
@@ -232,7 +247,14 @@ def check_geometry(nodes: Points, queries: Points) -> None:
 def requested_times(
     trained: TrainedModel, issue_time: int, times: Times | None, calendar: bool
 ) -> Int64[np.ndarray, " future"]:
-    """The requested times in nanoseconds; refused unless they increase and are within reach."""
+    """The requested times in nanoseconds; refused unless they increase and are within reach.
+
+    Args:
+        trained: the model.
+        issue_time: in nanoseconds.
+        times: as the user gave them; None: the trained leads.
+        calendar: whether times are dates.
+    """
     time_spec = trained.time_spec
     if times is None:
         return issue_time + time_spec.step * np.arange(1, time_spec.horizon + 1)
@@ -270,7 +292,13 @@ def latest_frames(trained: TrainedModel, field: Field, screened: bool = True) ->
 def latest_batch(
     trained: TrainedModel, field: Field, requested: Int64[np.ndarray, " future"]
 ) -> Batch:
-    """One window that ends with the field's last frame; frames it lacks count as missing."""
+    """One window that ends with the field's last frame; frames it lacks count as missing.
+
+    Args:
+        trained: the model.
+        field: observations up to the issue time.
+        requested: times of the forecast, in nanoseconds.
+    """
     time_spec, frames = trained.time_spec, latest_frames(trained, field)
     lacking = time_spec.past - len(frames.times)
     shape = (lacking, *frames.values.shape[1:])

@@ -50,12 +50,19 @@ Issues = Int64[np.ndarray, " issue"]  # positions of the frames that forecasts s
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is stored or computed together, which bounds the memory."""
+    """How much is stored or computed together, which bounds the memory.
 
-    chunk_values: int = 2**20  # of a variable in a chunk of the store
-    chunk_forecasts: int = 64  # in a chunk of the store
-    encoded_sensors: int = 2**20  # of all windows, encoded together
-    decoded_queries: int = MAX_QUERIES  # of all windows, decoded together
+    Args:
+        chunk_values: of a variable in a chunk of the store.
+        chunk_forecasts: in a chunk of the store.
+        encoded_sensors: of all windows, encoded together.
+        decoded_queries: of all windows, decoded together.
+    """
+
+    chunk_values: int = 2**20
+    chunk_forecasts: int = 64
+    encoded_sensors: int = 2**20
+    decoded_queries: int = MAX_QUERIES
 
 
 def hindcast(

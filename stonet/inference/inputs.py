@@ -62,7 +62,12 @@ def check_inputs(trained: TrainedModel, field: Field) -> tuple[str, ...]:
 
 
 def warn_of_inputs(trained: TrainedModel, field: Field) -> tuple[str, ...]:
-    """As `check_inputs`, with a warning for each note."""
+    """As `check_inputs`, with a warning for each note.
+
+    Args:
+        trained: the model.
+        field: observations.
+    """
     notes = check_inputs(trained, field)
     for note in notes:
         warnings.warn(note, InputWarning, stacklevel=3)
@@ -70,7 +75,12 @@ def warn_of_inputs(trained: TrainedModel, field: Field) -> tuple[str, ...]:
 
 
 def without_far_values(trained: TrainedModel, field: Field) -> Field:
-    """The field with values that are far outside as missing."""
+    """The field with values that are far outside as missing.
+
+    Args:
+        trained: its scaler tells what is far outside.
+        field: observations.
+    """
     far = trained.scaler.far_outside(field.values)
     if not far.any():
         return field

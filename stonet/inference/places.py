@@ -43,7 +43,12 @@ def find_places(
 
 
 def snap_to_stations(places: Points, stations: Points) -> tuple[Points, tuple[str, ...]]:
-    """The places, those beside a station at its position; and a note on each that was moved."""
+    """The places, those beside a station at its position; and a note on each that was moved.
+
+    Args:
+        places: points of the forecast.
+        stations: points of the data.
+    """
     near = nearest_nodes(places, stations)[1][:, 0]
     distance = stations.geometry.distance(places.embedded, stations.embedded[near])
     moved = np.flatnonzero((distance > 0) & (distance <= _tolerance(stations)))

@@ -56,6 +56,9 @@ class ChunkSize:
     def update(self, count: int) -> None:
         """Adapt the size to the memory that a chunk of `count` queries has taken.
 
+        Args:
+            count: queries in the last chunk.
+
         Raises:
             ResourceError: if the smallest chunk exceeds the limit.
         """
@@ -113,7 +116,11 @@ class Session:
 
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Encoding:
-        """The model's encoding of the past; independent frames are encoded in groups."""
+        """The model's encoding of the past; independent frames are encoded in groups.
+
+        Args:
+            batch: inputs at the sensors.
+        """
         batch = batch.to(self.device)
         size = max(1, MAX_ENCODED_VALUES // len(self.nodes))
         if not self.model.frame_wise or len(batch.frames) <= size:
@@ -126,12 +133,22 @@ class Session:
     def decode(
         self, encoded: Encoding, batch: Batch, queries: Points
     ) -> Float[Tensor, "batch future query channel"]:
-        """The normalised forecast at all these queries."""
+        """The normalised forecast at all these queries.
+
+        Args:
+            encoded: by `encode`, of the same batch.
+            batch: gives the leads.
+            queries: points of the forecast.
+        """
         graphs = Graphs(self.graph, self.query_graph(queries))
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
     def query_graph(self, queries: Points) -> QueryGraph:
-        """The model's links from nodes to queries; those of the last queries are cached."""
+        """The model's links from nodes to queries; those of the last queries are cached.
+
+        Args:
+            queries: points of the forecast.
+        """
         cached = self._cached_queries
         if cached is None or (cached[0] is not queries and cached[0] != queries):
             self._cached_queries = cached = None  # free their memory first
@@ -139,13 +156,25 @@ class Session:
         return cached[1]
 
     def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:
-        """The chunk size for `forecast_chunks`; see `ChunkSize`."""
+        """The chunk size for `forecast_chunks`; see `ChunkSize`.
+
+        Args:
+            memory: bytes that the process may take; None: no limit.
+            result_bytes: memory that the result will need.
+        """
         return ChunkSize(memory, result_bytes, self.initial_queries, self.max_queries)
 
     def forecast_chunks(
         self, encoded: Encoding, batch: Batch, queries: Points, chunk_size: ChunkSize
     ) -> Iterator[Float32[np.ndarray, "batch future query channel"]]:
-        """The forecast in the data's units, one chunk of consecutive queries after another."""
+        """The forecast in the data's units, one chunk of consecutive queries after another.
+
+        Args:
+            encoded: by `encode`, of the same batch.
+            batch: gives the leads.
+            queries: points of the forecast.
+            chunk_size: queries to decode together.
+        """
         start = 0
         while start < len(queries):
             stop = min(start + chunk_size.size, len(queries))
@@ -159,7 +188,13 @@ class Session:
 
 
 def select_frames(batch: Batch, start: int, stop: int) -> Batch:
-    """The frames start <= i < stop, to be encoded; the windows are left as they are."""
+    """The frames start <= i < stop, to be encoded; the windows are left as they are.
+
+    Args:
+        batch: of which frames are taken.
+        start: first frame.
+        stop: frame after the last.
+    """
     part = slice(start, stop)
     return replace(
         batch,
@@ -171,7 +206,12 @@ def select_frames(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def select_windows(batch: Batch, chosen: slice) -> Batch:
-    """Some of the windows, with all frames."""
+    """Some of the windows, with all frames.
+
+    Args:
+        batch: of which windows are taken.
+        chosen: consecutive windows.
+    """
     changes: dict[str, Any] = {
         name: value if len(value) == 1 else value[chosen]
         for name, value in (("lag", batch.lag), ("lead", batch.lead))
@@ -182,5 +222,11 @@ def select_windows(batch: Batch, chosen: slice) -> Batch:
 
 
 def select_queries(queries: Points, start: int, stop: int) -> Points:
-    """The queries start <= i < stop."""
+    """The queries start <= i < stop.
+
+    Args:
+        queries: of which some are taken.
+        start: first query.
+        stop: query after the last.
+    """
     return queries.take(np.arange(start, stop))

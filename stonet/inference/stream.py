@@ -165,6 +165,12 @@ class Stream:
     ) -> QuantileField:
         """A forecast with quantiles, such as 0.05, 0.5, 0.95; other arguments as of `forecast`.
 
+        Args:
+            quantiles: increasing numbers.
+            at: points of the forecast; None: the sensors.
+            times: of the forecast; None: the trained leads.
+            feedback: whether recent errors correct the forecast.
+
         Raises:
             UsageError: if there is no calibration, or quantiles are not valid.
         """

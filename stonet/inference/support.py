@@ -47,7 +47,11 @@ def support_notes(
 
 
 def silent_notes(window: Field) -> tuple[str, ...]:
-    """The stations without any value in the frames that a forecast starts from."""
+    """The stations without any value in the frames that a forecast starts from.
+
+    Args:
+        window: the frames that a forecast starts from.
+    """
     silent = np.flatnonzero(~window.observed.any((0, 2)))
     if not len(silent):
         return ()

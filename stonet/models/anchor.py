@@ -26,7 +26,11 @@ TERMS = 3  # of the blend: newest value, daily value, constant
 
 
 def has_daily_value(time_spec: TimeSpec) -> bool:
-    """Whether the past reaches back to the target's time of day."""
+    """Whether the past reaches back to the target's time of day.
+
+    Args:
+        time_spec: of the model.
+    """
     return time_spec.daily and time_spec.past >= math.ceil(DAY / time_spec.step)
 
 
@@ -71,7 +75,13 @@ class BlendMoments:
         target: Float[Tensor, "batch future node channel"],
         mask: Float[Tensor, "batch future node channel"],
     ) -> None:
-        """Add some windows, at the nodes where the mask is 1."""
+        """Add some windows, at the nodes where the mask is 1.
+
+        Args:
+            terms: of the blend, at the leads 0, 1, ....
+            target: values after the issue time.
+            mask: of the target.
+        """
         x, y, w = terms[:, :, 1:].double(), target.double(), mask.double()
         self.xx += torch.einsum("pbfnc,qbfnc,bfnc->fcpq", x, x, w)
         self.xy += torch.einsum("pbfnc,bfnc,bfnc->fcp", x, y, w)

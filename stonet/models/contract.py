@@ -69,10 +69,17 @@ class Case:
     """A model with closed forms fitted but no training step taken, and windows to check it on.
 
     Sums in another order, or steps of an adaptive solver, may differ within the tolerance.
+
+    Args:
+        fitted: the model.
+        rebuild: the same model with initial weights.
+        windows: of both parts.
+        nodes: their points.
+        tolerance: relative and absolute.
     """
 
     fitted: Forecaster
-    rebuild: Callable[[], Forecaster]  # the same model with initial weights
+    rebuild: Callable[[], Forecaster]
     windows: Windows
     nodes: Points
     tolerance: float = 1e-8
@@ -89,17 +96,33 @@ class Case:
         return perturb(self.copy()).double()
 
     def batch(self, size: int = 3, missing: float = 0.2) -> Batch:
-        """Windows with gaps, and two sensors without any value."""
+        """Windows with gaps, and two sensors without any value.
+
+        Args:
+            size: number of windows.
+            missing: share of missing values.
+        """
         batch = self.windows.inputs(np.linspace(0, len(self.windows) - 1, size).astype(np.int64))
         return as_float64(with_gaps(batch, missing))
 
     def assert_equal(self, one: Tensor, other: Tensor) -> None:
-        """Equal within the tolerance."""
+        """Equal within the tolerance.
+
+        Args:
+            one: a result.
+            other: a result.
+        """
         torch.testing.assert_close(one, other, rtol=self.tolerance, atol=self.tolerance)
 
 
 def make_case(build: Builder, field: Field, settings: Sequence[str] = ()) -> Case:
-    """A case for a model, with the preset "tiny" and the given settings."""
+    """A case for a model, with the preset "tiny" and the given settings.
+
+    Args:
+        build: constructs the model.
+        field: observations.
+        settings: that differ from the preset.
+    """
     dataset, config = Dataset((field,), "contract"), load_config("tiny", settings=settings)
     time_spec = resolve_time_spec(dataset, config)
     parts = split(dataset, time_spec, config.data.split)
@@ -119,7 +142,13 @@ def make_case(build: Builder, field: Field, settings: Sequence[str] = ()) -> Cas
 
 
 def small_points(kind: Kind, count: int, seed: int = 0) -> Points:
-    """Random points in the unit square, or between 20 and 60 N, 30 W and 30 E."""
+    """Random points in the unit square, or between 20 and 60 N, 30 W and 30 E.
+
+    Args:
+        kind: the geometry.
+        count: number of points.
+        seed: of the positions.
+    """
     unit = np.random.default_rng(seed).uniform(0, 1, (count, 2))
     return Points(unit) if kind == "plane" else Points(unit * [40, 60] + [20, -30], "sphere")
 
@@ -127,7 +156,14 @@ def small_points(kind: Kind, count: int, seed: int = 0) -> Points:
 def small_field(
     kind: Kind = "plane", channels: int = 1, nodes: int = 24, frames: int = 120
 ) -> Field:
-    """Travelling waves with a little noise; hourly with a calendar on a sphere."""
+    """Travelling waves with a little noise; hourly with a calendar on a sphere.
+
+    Args:
+        kind: the geometry.
+        channels: number of channels.
+        nodes: number of points.
+        frames: number of times.
+    """
     points = small_points(kind, nodes)
     generator = np.random.default_rng(1)
     t = np.arange(frames)[:, None, None]
@@ -143,7 +179,11 @@ def small_field(
 
 
 def perturb(model: Forecaster) -> Forecaster:
-    """Add noise to every parameter, so that none is zero as at initialisation; in eval mode."""
+    """Add noise to every parameter, so that none is zero as at initialisation; in eval mode.
+
+    Args:
+        model: changed in place.
+    """
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -152,7 +192,11 @@ def perturb(model: Forecaster) -> Forecaster:
 
 
 def as_float64(batch: Batch) -> Batch:
-    """The batch in float64."""
+    """The batch in float64.
+
+    Args:
+        batch: of any precision.
+    """
     changed: dict[str, Any] = {
         name: value.double()
         for name, value in vars(batch).items()
@@ -162,7 +206,12 @@ def as_float64(batch: Batch) -> Batch:
 
 
 def with_gaps(batch: Batch, missing: float) -> Batch:
-    """The batch without a share of its values, and without two of its sensors."""
+    """The batch without a share of its values, and without two of its sensors.
+
+    Args:
+        batch: without gaps.
+        missing: share of missing values.
+    """
     if not missing:
         return batch
     generator = torch.Generator().manual_seed(3)
@@ -175,12 +224,23 @@ def with_gaps(batch: Batch, missing: float) -> Batch:
 def forecast(
     model: Forecaster, batch: Batch, nodes: Points, queries: Points | None = None
 ) -> Tensor:
-    """The forecast at the queries, or at the nodes."""
+    """The forecast at the queries, or at the nodes.
+
+    Args:
+        model: in any state.
+        batch: inputs.
+        nodes: points of the inputs.
+        queries: points of the forecast; None: the nodes.
+    """
     return model(batch, model.graphs(nodes, queries)).forecast
 
 
 def windows_are_independent(case: Case) -> None:
-    """The forecast of a batch is that of each window by itself."""
+    """The forecast of a batch is that of each window by itself.
+
+    Args:
+        case: of the model.
+    """
     model, chosen = case.model(), np.array([0, 1, 7, 20])
     batches = [case.windows.inputs(chosen), *(case.windows.inputs(chosen[[i]]) for i in range(4))]
     together, *alone = (forecast(model, as_float64(batch), case.nodes) for batch in batches)
@@ -188,7 +248,11 @@ def windows_are_independent(case: Case) -> None:
 
 
 def node_order_does_not_matter(case: Case) -> None:
-    """Permuted nodes give a permuted forecast; models with weights per node are exempt."""
+    """Permuted nodes give a permuted forecast; models with weights per node are exempt.
+
+    Args:
+        case: of the model.
+    """
     model, batch = case.model(), case.batch()
     if not model.inductive:
         return
@@ -200,7 +264,11 @@ def node_order_does_not_matter(case: Case) -> None:
 
 
 def no_future_value_is_used(case: Case) -> None:
-    """Changes after the issue time do not change the forecast."""
+    """Changes after the issue time do not change the forecast.
+
+    Args:
+        case: of the model.
+    """
     model, windows, chosen = case.model(), case.windows, np.array([4])
     issue = windows.starts[4] + windows.time_spec.past
     field = windows.fields[0]
@@ -214,21 +282,33 @@ def no_future_value_is_used(case: Case) -> None:
 
 
 def forecasts_are_deterministic(case: Case) -> None:
-    """The same arguments give the same bits."""
+    """The same arguments give the same bits.
+
+    Args:
+        case: of the model.
+    """
     model, batch = case.model(), case.batch()
     one, other = (forecast(model, batch, case.nodes) for _ in range(2))
     assert torch.equal(one, other), "two calls with equal arguments differ"
 
 
 def a_saved_model_is_equal(case: Case) -> None:
-    """The loaded model gives the same bits, in the precision of training."""
+    """The loaded model gives the same bits, in the precision of training.
+
+    Args:
+        case: of the model.
+    """
     batch = case.windows.inputs(np.arange(3))
     one, other = (forecast(m.eval(), batch, case.nodes) for m in (case.fitted, case.copy()))
     assert torch.equal(one, other), "the forecast changes by saving and loading"
 
 
 def every_parameter_is_trained(case: Case) -> None:
-    """Every parameter that requires a gradient gets one; after a few steps none is zero."""
+    """Every parameter that requires a gradient gets one; after a few steps none is zero.
+
+    Args:
+        case: of the model.
+    """
     model = case.copy()
     train_steps(model, case, steps=3, hidden=0.3)
     gradients = {n: p.grad for n, p in trainable(model).items() if p.numel()}
@@ -239,7 +319,11 @@ def every_parameter_is_trained(case: Case) -> None:
 
 
 def one_window_can_be_fitted(case: Case) -> None:
-    """The loss on a single window decreases."""
+    """The loss on a single window decreases.
+
+    Args:
+        case: of the model.
+    """
     losses = train_steps(case.copy(), case, steps=15)
     assert not losses or losses[-1] < 0.8 * losses[0], f"losses on one window: {losses}"
 
@@ -256,12 +340,23 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 
 
 def trainable(model: Forecaster) -> dict[str, torch.nn.Parameter]:
-    """The parameters that training changes."""
+    """The parameters that training changes.
+
+    Args:
+        model: of any kind.
+    """
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def train_steps(model: Forecaster, case: Case, steps: int, hidden: float = 0.0) -> list[float]:
-    """Train on one window; the losses of all steps. The last gradients are kept."""
+    """Train on one window; the losses of all steps. The last gradients are kept.
+
+    Args:
+        model: changed in place.
+        case: gives the window.
+        steps: number of steps.
+        hidden: share of hidden sensors.
+    """
     parameters = trainable(model)
     if not parameters:
         return []

@@ -46,14 +46,23 @@ class Encoding:
 
 @dataclass(frozen=True)
 class FrameEncoding(Encoding):
-    """An encoding with one row for each frame of the batch."""
+    """An encoding with one row for each frame of the batch.
+
+    Args:
+        latent: the encoded frames.
+    """
 
     latent: Float[Tensor, "frame node latent"]
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The graphs of one forecast task, built by `Forecaster.graphs`."""
+    """The graphs of one forecast task, built by `Forecaster.graphs`.
+
+    Args:
+        nodes: among the observed points.
+        queries: from observed points to points of the forecast.
+    """
 
     nodes: NodeGraph
     queries: QueryGraph
@@ -64,31 +73,50 @@ class Tile:
     """A subset of the nodes with graphs that forecast its first nodes, the core.
 
     The other nodes of a tile are its halo: everything that the forecast at the core depends on.
+
+    Args:
+        nodes: positions, the core first; None: all nodes.
+        core: number of nodes in the core.
+        graphs: among these nodes.
     """
 
-    nodes: Int64[np.ndarray, " node"] | None  # positions, the core first; None: all nodes
-    core: int  # number of nodes in the core
+    nodes: Int64[np.ndarray, " node"] | None
+    core: int
     graphs: Graphs
 
 
 @dataclass(frozen=True)
 class Output:
-    """The result of a forward pass, in normalised units."""
+    """The result of a forward pass, in normalised units.
+
+    Args:
+        forecast: at the queries.
+        reconstruction: of the inputs.
+        inputs: the reconstructed inputs, if not the complete batch.
+    """
 
     forecast: Float[Tensor, "batch future query channel"]
-    reconstruction: Float[Tensor, "frame node channel"] | None = None  # of the inputs
-    inputs: Batch | None = None  # the reconstructed inputs, if not the complete batch
+    reconstruction: Float[Tensor, "frame node channel"] | None = None
+    inputs: Batch | None = None
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What a model is told in training only: targets for teacher forcing, and random draws."""
+    """What a model is told in training only: targets for teacher forcing, and random draws.
+
+    Args:
+        target: values after the issue time.
+        mask: of the target.
+        progress: completed share of the training.
+        teacher_forcing_draws: uniform in [0, 1), keyed by (seed, step).
+        seed: of the step's other random draws, the same in every process and thread.
+    """
 
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
-    progress: float  # completed share of the training
-    teacher_forcing_draws: Float[Tensor, " future"]  # uniform in [0, 1), keyed by (seed, step)
-    seed: int = 0  # of the step's other random draws, the same in every process and thread
+    progress: float
+    teacher_forcing_draws: Float[Tensor, " future"]
+    seed: int = 0
 
 
 class Forecaster(nn.Module, ABC):
@@ -121,12 +149,21 @@ class Forecaster(nn.Module, ABC):
     frame_wise: bool = False  # `encode` gives a FrameEncoding, each row from its frame alone
 
     def node_graph(self, nodes: Points) -> NodeGraph:
-        """The graph of the observed points; empty unless a model overrides it."""
+        """The graph of the observed points; empty unless a model overrides it.
+
+        Args:
+            nodes: the observed points.
+        """
         return NodeGraph()
 
     @abstractmethod
     def query_graph(self, nodes: Points, queries: Points) -> QueryGraph:
-        """The graph that connects the forecast points to the observed ones."""
+        """The graph that connects the forecast points to the observed ones.
+
+        Args:
+            nodes: the observed points.
+            queries: points of the forecast.
+        """
 
     def graphs(self, nodes: Points, queries: Points | None = None) -> Graphs:
         """Both graphs.
@@ -139,17 +176,32 @@ class Forecaster(nn.Module, ABC):
         return Graphs(self.node_graph(nodes), self.query_graph(nodes, queries))
 
     def encode(self, batch: Batch, graph: NodeGraph) -> Encoding:
-        """The encoded past; empty for models that read the past in `decode`."""
+        """The encoded past; empty for models that read the past in `decode`.
+
+        Args:
+            batch: inputs.
+            graph: of the nodes.
+        """
         return Encoding()
 
     @abstractmethod
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
-        """The forecast at the queries of the graphs and the leads of the batch."""
+        """The forecast at the queries of the graphs and the leads of the batch.
+
+        Args:
+            encoding: by `encode`, of the same batch.
+            batch: gives the leads.
+            graphs: of nodes and queries.
+        """
 
     def reconstruct(self, encoding: Encoding) -> Float[Tensor, "frame node channel"] | None:
-        """The inputs reconstructed from the encoding; None for models without such a term."""
+        """The inputs reconstructed from the encoding; None for models without such a term.
+
+        Args:
+            encoding: by `encode`.
+        """
         return None
 
     def forward(
@@ -168,6 +220,9 @@ class Forecaster(nn.Module, ABC):
     def adjacency(self, nodes: Points) -> Adjacency:
         """All dependencies between the nodes, for `tile`.
 
+        Args:
+            nodes: the training points.
+
         Raises:
             UsageError: if the model is not `tiled`.
         """
@@ -175,6 +230,10 @@ class Forecaster(nn.Module, ABC):
 
     def tile(self, adjacency: Adjacency, core: Int64[np.ndarray, " core"]) -> Tile:
         """The core with its halo: the forecast at the core equals that of all nodes together.
+
+        Args:
+            adjacency: of all nodes.
+            core: positions of the nodes that are forecast.
 
         Raises:
             UsageError: if the model is not `tiled`.
@@ -188,7 +247,11 @@ class Forecaster(nn.Module, ABC):
         )
 
     def isolated(self, graphs: Graphs) -> int:
-        """Number of points without a neighbour within the radius; they use the nearest one."""
+        """Number of points without a neighbour within the radius; they use the nearest one.
+
+        Args:
+            graphs: of nodes and queries.
+        """
         return 0
 
     def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, str | float]]:
@@ -207,13 +270,22 @@ class Forecaster(nn.Module, ABC):
     def adopt_closed_form(self, other: Forecaster) -> bool:
         """Copy what `fit_closed_form` has fitted in another model, if it would be the same here.
 
+        Args:
+            other: a fitted model of the same class.
+
         Returns:
             Whether it was copied; never by default.
         """
         return False
 
     def fit_closed_form(self, train: Windows, validation: Windows, nodes: Points) -> None:
-        """Fit everything that needs no gradient, before training starts; nothing by default."""
+        """Fit everything that needs no gradient, before training starts; nothing by default.
+
+        Args:
+            train: windows of the training part.
+            validation: windows of the validation part.
+            nodes: the training points.
+        """
         return None
 
 
@@ -223,6 +295,10 @@ Part = TypeVar("Part")
 
 def narrow(part: object, expected: type[Part]) -> Part:
     """The same object, known to be of a model's own class.
+
+    Args:
+        part: a graph or an encoding.
+        expected: the model's own class.
 
     Raises:
         TypeError: if another model made it.
@@ -241,7 +317,14 @@ def masked_mae(
     mask: Bool[Tensor, "*shape"],
     weight: Float[Tensor, "..."] | float = 1.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The weighted sum of |error| over observed values, and the sum of weights."""
+    """The weighted sum of |error| over observed values, and the sum of weights.
+
+    Args:
+        forecast: of the model.
+        truth: of any value where the mask is False.
+        mask: where the truth was observed.
+        weight: of each error.
+    """
     counted = mask * weight
     error = torch.where(mask, forecast - truth, 0.0).abs()
     return (error * counted).sum(), counted.sum()

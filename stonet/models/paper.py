@@ -54,7 +54,12 @@ from stonet.operators.encoder import MultipoleEncoder, encoder_edges
 
 @dataclass(frozen=True)
 class PaperNodes(NodeGraph):
-    """The nodes as the encoder needs them."""
+    """The nodes as the encoder needs them.
+
+    Args:
+        multipole: edges of the encoder.
+        position: embedded coordinates.
+    """
 
     multipole: MultipoleGraph
     position: Float[Tensor, "node m"]
@@ -62,7 +67,11 @@ class PaperNodes(NodeGraph):
 
 @dataclass(frozen=True)
 class PaperQueries(QueryGraph):
-    """The queries as the decoder needs them."""
+    """The queries as the decoder needs them.
+
+    Args:
+        decoder: links from nodes to queries.
+    """
 
     decoder: DecoderGraph
 

@@ -50,27 +50,47 @@ class PlaceAxes(nn.Module):
             self.register_buffer(name, torch.from_numpy(value))
 
     def forward(self, points: Points) -> Float[Tensor, "point axis"]:
-        """Coordinates of order one."""
+        """Coordinates of order one.
+
+        Args:
+            points: any points.
+        """
         along = (torch.tensor(points.embedded).to(self.axes) - self.centre) @ self.axes.T
         return along.clamp(self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Sites:
-    """What is fixed for some points."""
+    """What is fixed for some points.
+
+    Args:
+        place: coordinates along the axes.
+        longitude: in turns; None on a plane.
+        direction: unit vectors; None on a plane.
+    """
 
     place: Float[Tensor, "point axis"]
-    longitude: Float[Tensor, " point"] | None  # in turns; None on a plane
-    direction: Float[Tensor, "point 3"] | None  # unit vectors; None on a plane
+    longitude: Float[Tensor, " point"] | None
+    direction: Float[Tensor, "point 3"] | None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Sites:
-        """The same on a device."""
+        """The same on a device.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of all parts.
+        """
         parts = (self.place, self.longitude, self.direction)
         return Sites(*(None if p is None else p.to(device, dtype) for p in parts))  # type: ignore[arg-type]
 
 
 def make_sites(points: Points, axes: PlaceAxes) -> Sites:
-    """Place, longitude and direction of points."""
+    """Place, longitude and direction of points.
+
+    Args:
+        points: any points.
+        axes: of the training points.
+    """
     if points.kind != "sphere":
         return Sites(axes(points), None, None)
     direction = torch.tensor(points.embedded)
@@ -79,14 +99,22 @@ def make_sites(points: Points, axes: PlaceAxes) -> Sites:
 
 
 def harmonics(phase: Float[Tensor, "*shape cycle"]) -> Float[Tensor, "*shape feature"]:
-    """Sines and cosines of calendar phases, in turns."""
+    """Sines and cosines of calendar phases, in turns.
+
+    Args:
+        phase: in turns.
+    """
     order = torch.arange(1, HARMONICS + 1, device=phase.device, dtype=phase.dtype)
     angle = (2 * math.pi * phase[..., None] * order).flatten(-2)
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
 
 def harmonics_width(time_spec: TimeSpec) -> int:
-    """Number of features that `harmonics` makes of a time."""
+    """Number of features that `harmonics` makes of a time.
+
+    Args:
+        time_spec: of the model.
+    """
     return 2 * HARMONICS * time_spec.features
 
 
@@ -94,7 +122,13 @@ def harmonics_width(time_spec: TimeSpec) -> int:
 def local_time(
     batch: Batch, sites: Sites, time_spec: TimeSpec
 ) -> Float[Tensor, "point batch feature"]:
-    """Harmonics of the calendar at the issue time; hours in local mean solar time on a sphere."""
+    """Harmonics of the calendar at the issue time; hours in local mean solar time on a sphere.
+
+    Args:
+        batch: gives the issue times.
+        sites: the points.
+        time_spec: of the model.
+    """
     phase = batch.issue_time.expand(len(sites.place), -1, -1)
     if sites.longitude is not None and time_spec.daily:
         shift = torch.zeros_like(phase)
@@ -107,7 +141,13 @@ def local_time(
 def sun_at_leads(
     batch: Batch, sites: Sites, time_spec: TimeSpec
 ) -> Float[Tensor, "point batch lead"] | None:
-    """The sine of the solar elevation, 0 at night, at the leads 0, 1, ..., horizon."""
+    """The sine of the solar elevation, 0 at night, at the leads 0, 1, ..., horizon.
+
+    Args:
+        batch: gives the directions of the sun.
+        sites: the points.
+        time_spec: of the model.
+    """
     if batch.sun is None or sites.direction is None:
         return None
     ahead = batch.sun[:, time_spec.horizon :].to(sites.direction.dtype)  # batch lead 3
@@ -115,12 +155,20 @@ def sun_at_leads(
 
 
 def sun_width(time_spec: TimeSpec) -> int:
-    """Number of features that `sun_at_leads` gives."""
+    """Number of features that `sun_at_leads` gives.
+
+    Args:
+        time_spec: of the model.
+    """
     return time_spec.horizon + 1 if time_spec.sunny else 0
 
 
 def gaps(batch: Batch) -> Float[Tensor, "node batch gap"]:
-    """The age of the newest value and the share of missing values, by channel."""
+    """The age of the newest value and the share of missing values, by channel.
+
+    Args:
+        batch: inputs.
+    """
     past, channels = batch.past.shape[1], batch.frames.shape[2]
     if batch.observed is None:
         return batch.frames.new_zeros(batch.frames.shape[1], len(batch.past), 2 * channels)

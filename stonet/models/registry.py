@@ -81,6 +81,12 @@ def register_model(name: str, build: Builder) -> None:
 def build_model(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
     """The untrained model that the configuration names.
 
+    Args:
+        config: names the model and its settings.
+        time_spec: step, past and horizon of the data.
+        channels: number of channels.
+        nodes: the training points.
+
     Raises:
         UsageError: if there is no model of this name, or its plug-in cannot be loaded.
     """

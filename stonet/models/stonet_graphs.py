@@ -17,7 +17,12 @@ from stonet.models.point_inputs import Sites
 
 @dataclass(frozen=True)
 class NodesGraph(NodeGraph):
-    """The nodes as the encoder needs them."""
+    """The nodes as the encoder needs them.
+
+    Args:
+        multipole: edges of the encoder.
+        sites: place and direction of each node.
+    """
 
     multipole: MultipoleGraph
     sites: Sites
@@ -25,20 +30,35 @@ class NodesGraph(NodeGraph):
 
 @dataclass(frozen=True)
 class QueriesGraph(QueryGraph):
-    """The queries as the decoder needs them."""
+    """The queries as the decoder needs them.
+
+    Args:
+        neighbours: nodes around each query.
+        kriging: weights for queries without a past.
+        sites: place and direction of each query.
+        stencil: of the linear forecast, where it is the anchor.
+    """
 
     neighbours: Neighbours
     kriging: KrigingGraph
     sites: Sites
-    stencil: Stencil | None  # of the linear forecast, where it is the anchor
+    stencil: Stencil | None
 
 
 @dataclass(frozen=True)
 class EncodedPast(Encoding):
-    """The nodes after the encoder."""
+    """The nodes after the encoder.
 
-    latent: Float[Tensor, "node batch latent"]  # v
-    modes: Float[Tensor, "node batch mode"]  # z
+    Args:
+        latent: v.
+        modes: z.
+        anchor: the simple forecast that is corrected.
+        present: None: all nodes have a past.
+        present_on_host: the same in the host's memory.
+    """
+
+    latent: Float[Tensor, "node batch latent"]
+    modes: Float[Tensor, "node batch mode"]
     anchor: Float[Tensor, "node batch knot_channel"]
-    present: Bool[Tensor, "node batch"] | None  # None: all nodes have a past
-    present_on_host: Bool[Tensor, "node batch"] | None  # the same in the host's memory
+    present: Bool[Tensor, "node batch"] | None
+    present_on_host: Bool[Tensor, "node batch"] | None

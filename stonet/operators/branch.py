@@ -31,28 +31,54 @@ from stonet.system.devices import in_float32, to_device
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nodes next to each query, nearest first, with weights that add up to 1."""
+    """The nodes next to each query, nearest first, with weights that add up to 1.
+
+    Args:
+        index: positions of the nodes.
+        weight: of each node.
+        own: the node at each query; None: some query is no node.
+    """
 
     index: Int[Tensor, "query near"]
     weight: Float[Tensor, "query near"]
-    own: Int[Tensor, " query"] | None  # the node at each query; None: some query is no node
+    own: Int[Tensor, " query"] | None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Nearest:
+        """The same on a device, with weights of this type.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of the weights.
+        """
         own = None if self.own is None else self.own.to(device)
         return Nearest(self.index.to(device), self.weight.to(device, dtype), own)
 
 
 @dataclass(frozen=True)
 class DecoderGraph:
-    """Query points and their neighbouring nodes."""
+    """Query points and their neighbouring nodes.
+
+    Args:
+        position: embedded coordinates.
+        neighbours: nodes around each query.
+        own: the node at the query's position; number of nodes if none.
+        among_nodes: the nodes as queries, for the ODE decoder.
+        nearest: for queries without a past, where it is interpolated.
+    """
 
     position: Float[Tensor, "query m"]
     neighbours: Neighbours
-    own: Int[Tensor, " query"]  # the node at the query's position; number of nodes if none
-    among_nodes: DecoderGraph | None = None  # the nodes as queries, for the ODE decoder
-    nearest: Nearest | None = None  # for queries without a past, where it is interpolated
+    own: Int[Tensor, " query"]
+    among_nodes: DecoderGraph | None = None
+    nearest: Nearest | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> DecoderGraph:
+        """The graph on a device, in this precision.
+
+        Args:
+            device: a processor or a GPU.
+            dtype: of positions, features and weights.
+        """
         return DecoderGraph(
             self.position.to(device, dtype),
             self.neighbours.to(device, dtype),
@@ -63,7 +89,14 @@ class DecoderGraph:
 
 
 class TimeKernel(nn.Module):
-    """u(dt): a matrix for every lag, shared by all samples with the same times."""
+    """u(dt): a matrix for every lag, shared by all samples with the same times.
+
+    Args:
+        latent: width of v.
+        rank: width of the result.
+        hidden: hidden units.
+        horizon: the unit of the lags.
+    """
 
     def __init__(self, latent: int, rank: int, hidden: int, horizon: int) -> None:
         super().__init__()
@@ -75,7 +108,12 @@ class TimeKernel(nn.Module):
         latent: Float[Tensor, "batch past node latent"],
         lags: Float[Tensor, "rows future past"],
     ) -> Float[Tensor, "batch node future rank"]:
-        """Sum over the past of u(t - t_s) v(x, t_s), as one product for all nodes and times."""
+        """Sum over the past of u(t - t_s) v(x, t_s), as one product for all nodes and times.
+
+        Args:
+            latent: v at all inputs.
+            lags: t - t_s, in steps.
+        """
         batch, past, nodes, width = latent.shape
         lags = to_device(lags, latent.device)
         decay = torch.exp(-lags.clamp(min=0) / 2)  # resolves the most recent steps

@@ -31,7 +31,12 @@ TRUNK_GAIN = 0.1  # of their last layers, relative to PyTorch's initialisation
 def hat_functions(
     lead: Float[Tensor, "rows future"], horizon: int
 ) -> Float[Tensor, "rows future horizon"]:
-    """Weights of the trained leads 1, ..., horizon: linear between them, 0 at lead 0."""
+    """Weights of the trained leads 1, ..., horizon: linear between them, 0 at lead 0.
+
+    Args:
+        lead: of the targets, in steps.
+        horizon: the last trained lead.
+    """
     knots = torch.arange(1, horizon + 1, device=lead.device, dtype=lead.dtype)
     return (1 - (lead.clamp(0, horizon)[..., None] - knots).abs()).clamp(min=0)
 
@@ -184,6 +189,10 @@ class TrunkNetwork(nn.Module):
             self.outer.bias.zero_()
 
     def forward(self, inputs: Float[Tensor, "*shape input"]) -> Float[Tensor, "*shape width"]:
-        """The network's result."""
+        """The network's result.
+
+        Args:
+            inputs: times, with or without places.
+        """
         result: Tensor = self.outer(gelu(self.inner(inputs)))
         return result

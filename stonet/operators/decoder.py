@@ -35,6 +35,15 @@ class DecoderInput:
 
     `lag` and `lead` stay in host memory, since they decide which computations are done: nothing
     has to wait for a GPU to learn them.
+
+    Args:
+        latent: the encoded past.
+        present: whether a node has a value, by frame.
+        lag: of the inputs, in steps.
+        lead: of the targets, in steps.
+        calendar: phases of the targets.
+        issue: at the issue time, for the ODE.
+        history: modes of each node's own past.
     """
 
     latent: Latent
@@ -42,26 +51,40 @@ class DecoderInput:
     lag: Float[Tensor, "rows past"]
     lead: Float[Tensor, "rows future"]
     calendar: Float[Tensor, "batch future calendar"]
-    issue: Float[Tensor, "batch calendar"] | None = None  # at the issue time, for the ODE
-    history: Float[Tensor, "batch node mode"] | None = None  # modes of each node's own past
+    issue: Float[Tensor, "batch calendar"] | None = None
+    history: Float[Tensor, "batch node mode"] | None = None
 
     def at(self, leads: Int[Tensor, " chosen"]) -> DecoderInput:
-        """The same input for some of the future times, given by their positions."""
+        """The same input for some of the future times, given by their positions.
+
+        Args:
+            leads: positions of future times.
+        """
         calendar = self.calendar[:, to_device(leads, self.calendar.device)]
         return replace(self, lead=self.lead[:, leads], calendar=calendar)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a decoder that follow from the data."""
+    """Sizes of a decoder that follow from the data.
 
-    dimension: int  # of the coordinates
-    calendar: int  # features of a time
-    edge: int  # features of an edge
+    Args:
+        dimension: of the coordinates.
+        calendar: features of a time.
+        edge: features of an edge.
+        past: number of inputs.
+        horizon: number of trained leads.
+        nodes: number of training points.
+        rates: of the calendar features, by step.
+    """
+
+    dimension: int
+    calendar: int
+    edge: int
     past: int
     horizon: int
     nodes: int
-    rates: tuple[float, ...] = ()  # of the calendar features, by step
+    rates: tuple[float, ...] = ()
 
 
 class LiteralTrunk(nn.Module):
@@ -80,7 +103,12 @@ class LiteralTrunk(nn.Module):
     def forward(
         self, inputs: DecoderInput, position: Float[Tensor, "query m"]
     ) -> Float[Tensor, "samples future query rank"]:
-        """One sample for all if they share their leads and there is no calendar."""
+        """One sample for all if they share their leads and there is no calendar.
+
+        Args:
+            inputs: give the times.
+            position: of the queries.
+        """
         return self.network(with_place(trunk_time(inputs, self.horizon), position))
 
 
@@ -102,13 +130,23 @@ class Trunk(nn.Module):
     def forward(
         self, inputs: DecoderInput, position: Float[Tensor, "query m"]
     ) -> Float[Tensor, "samples future query rank"]:
-        """One sample for all if they share their leads and there is no calendar."""
+        """One sample for all if they share their leads and there is no calendar.
+
+        Args:
+            inputs: give the times.
+            position: of the queries.
+        """
         time = trunk_time(inputs, 4 * self.horizon)  # a quarter turn over the horizon
         return self.network(with_place(self.embedding(time), position))
 
 
 def trunk_time(inputs: DecoderInput, unit: int) -> Float[Tensor, "samples future feature"]:
-    """The lead in this unit and the calendar; one sample for all if they have the same times."""
+    """The lead in this unit and the calendar; one sample for all if they have the same times.
+
+    Args:
+        inputs: give the times.
+        unit: of the lead, in steps.
+    """
     lead, calendar = inputs.lead, inputs.calendar
     samples = max(len(lead), len(calendar) if calendar.shape[-1] else 1)
     scaled = lead[..., None].expand(samples, -1, 1) / unit
@@ -118,13 +156,24 @@ def trunk_time(inputs: DecoderInput, unit: int) -> Float[Tensor, "samples future
 def with_place(
     time: Float[Tensor, "samples future feature"], position: Float[Tensor, "query m"]
 ) -> Float[Tensor, "samples future query both"]:
-    """[x, t] for every time and place."""
+    """[x, t] for every time and place.
+
+    Args:
+        time: features of each time.
+        position: of the queries.
+    """
     time = time[:, :, None].expand(-1, -1, len(position), -1)
     return torch.cat([position.expand(*time.shape[:2], -1, -1), time], dim=-1)
 
 
 def build_trunk(sizes: Sizes, config: PaperConfig, width: int) -> nn.Module:
-    """The trunk of a configuration."""
+    """The trunk of a configuration.
+
+    Args:
+        sizes: of the data.
+        config: of the network.
+        width: outputs.
+    """
     if config.trunk == "literal":
         return LiteralTrunk(sizes, width)
     return Trunk(sizes, config, width)
@@ -149,7 +198,12 @@ class OperatorDecoder(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch future query latent"]:
-        """v_dec at the queries of the graph and the leads of the inputs."""
+        """v_dec at the queries of the graph and the leads of the inputs.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         branch = apply_branch(self.branch, inputs, graph)
         terms = gelu(branch).unflatten(-1, self.combine.shape)  # AGG_ik
         trunk = gelu(self.trunk(inputs, graph.position))
@@ -180,7 +234,12 @@ class MergedDecoder(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch future query latent"]:
-        """v_dec at the queries of the graph and the leads of the inputs."""
+        """v_dec at the queries of the graph and the leads of the inputs.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         branch = apply_branch(self.branch, inputs, graph)
         trunk = self.trunk(inputs, graph.position)
         if self.linear_path:
@@ -191,6 +250,12 @@ class MergedDecoder(nn.Module):
 def apply_branch(
     branch: nn.Module, inputs: DecoderInput, graph: DecoderGraph
 ) -> Float[Tensor, "batch future_or_1 query_or_1 rank"]:
-    """The branch at the lags t - t_s of the inputs."""
+    """The branch at the lags t - t_s of the inputs.
+
+    Args:
+        branch: of a decoder.
+        inputs: encoded past and times.
+        graph: of the queries.
+    """
     lags = inputs.lead[:, :, None] - inputs.lag[:, None, :]
     return branch(inputs.latent, inputs.present, lags, graph)

@@ -33,7 +33,14 @@ ODE_TOLERANCE = 1e-4  # of the ODE solver, relative and absolute
 
 
 class FixedBranch(nn.Module):
-    """The paper's first branch net: one weight xi_ij^k per node and input, for one set of nodes."""
+    """The paper's first branch net: one weight xi_ij^k per node and input, for one set of nodes.
+
+    Args:
+        nodes: number of nodes.
+        past: number of inputs.
+        rank: width of the result.
+        latent: width of v.
+    """
 
     def __init__(self, nodes: int, past: int, rank: int, latent: int) -> None:
         super().__init__()
@@ -46,7 +53,14 @@ class FixedBranch(nn.Module):
         lags: Float[Tensor, "rows future past"],
         graph: DecoderGraph,
     ) -> Float[Tensor, "batch 1 1 rank"]:
-        """The same for all queries and times; missing values count as zero."""
+        """The same for all queries and times; missing values count as zero.
+
+        Args:
+            latent: v at all inputs.
+            present: whether a node has a value, by frame.
+            lags: not used.
+            graph: not used.
+        """
         if present is not None:
             latent = latent.masked_fill(~present[..., None], 0.0)
         return self.map(latent.flatten(1))[:, None, None]
@@ -62,6 +76,10 @@ class OdeDecoder(nn.Module):
     a_t(x) sees the place, the phases of the calendar at t and the lead. A node is read at its own
     state; a query that is no node reads the mean of its neighbours. The adaptive solver reads its
     error estimates, so this decoder alone waits for a GPU; it runs in float32.
+
+    Args:
+        sizes: of the data.
+        config: of the network.
     """
 
     tolerance = ODE_TOLERANCE
@@ -80,7 +98,12 @@ class OdeDecoder(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch future query latent"]:
-        """The state at the queries of the graph and the leads of the inputs."""
+        """The state at the queries of the graph and the leads of the inputs.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         odeint = _odeint()
         nodes = graph.among_nodes
         assert nodes is not None  # the model builds this graph for the ODE decoder
@@ -143,7 +166,12 @@ def _read(
 
 
 class TermDecoders(nn.Module):
-    """One decoder for each of several equal segments of the horizon, chosen by the lead."""
+    """One decoder for each of several equal segments of the horizon, chosen by the lead.
+
+    Args:
+        decoders: one for each segment.
+        horizon: number of trained leads.
+    """
 
     def __init__(self, decoders: list[nn.Module], horizon: int) -> None:
         super().__init__()
@@ -152,7 +180,12 @@ class TermDecoders(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch future query latent"]:
-        """Each lead by the decoder of its segment."""
+        """Each lead by the decoder of its segment.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         count, lead = len(self.decoders), inputs.lead
         term = (torch.ceil(lead * count / self.horizon - 1e-4) - 1).clamp(0, count - 1)
         if len(lead) > 1:  # samples with different times: compute all segments, keep one
@@ -172,6 +205,10 @@ class TermDecoders(nn.Module):
 def build_decoder(sizes: Sizes, config: PaperConfig) -> nn.Module:
     """The decoder of a configuration.
 
+    Args:
+        sizes: of the data.
+        config: of the network.
+
     Raises:
         UsageError: if an ODE decoder is to have more than one term.
     """
@@ -186,7 +223,12 @@ def build_decoder(sizes: Sizes, config: PaperConfig) -> nn.Module:
 
 
 def join_terms(decoders: list[nn.Module], horizon: int) -> nn.Module:
-    """One decoder for all leads, or one for each of equal segments of the horizon."""
+    """One decoder for all leads, or one for each of equal segments of the horizon.
+
+    Args:
+        decoders: one for each segment.
+        horizon: number of trained leads.
+    """
     return decoders[0] if len(decoders) == 1 else TermDecoders(decoders, horizon)
 
 

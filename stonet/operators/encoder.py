@@ -41,6 +41,11 @@ class TimeEmbedding(nn.Module):
 
     @in_float32  # an angle of many turns has one digit after the point in bf16
     def forward(self, time: Float[Tensor, "... feature"]) -> Float[Tensor, "... embedding"]:
+        """e_t; t itself without features.
+
+        Args:
+            time: t.
+        """
         if self.frequencies is None:
             return time
         angle = time @ self.frequencies
@@ -48,7 +53,13 @@ class TimeEmbedding(nn.Module):
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """A feed-forward network with one hidden layer and GELU."""
+    """A feed-forward network with one hidden layer and GELU.
+
+    Args:
+        inputs: width of the input.
+        hidden: hidden units.
+        outputs: width of the result.
+    """
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
 
 
@@ -70,7 +81,12 @@ class ParametricFunction(nn.Module):
     def forward(
         self, time: Float[Tensor, "frame feature"], position: Float[Tensor, "node m"]
     ) -> Float[Tensor, "kernel node output"]:
-        """a_t(x) at every time and place; one row for all times without features."""
+        """a_t(x) at every time and place; one row for all times without features.
+
+        Args:
+            time: features of each frame.
+            position: embedded coordinates.
+        """
         rows = len(time) if self.embedding.width else 1
         embedded = self.embedding(time)[:rows, None].expand(-1, len(position), -1)
         return self.network(torch.cat([position.expand(rows, -1, -1), embedded], dim=-1))
@@ -124,12 +140,22 @@ class KernelOperator(nn.Module):
 
 
 def encoder_edges(config: KernelConfig) -> Describe:
-    """The edge features of the encoder: none where its kernels see both places themselves."""
+    """The edge features of the encoder: none where its kernels see both places themselves.
+
+    Args:
+        config: of the encoder.
+    """
     return "sharp" if config.edges == "sharp" else "nothing"
 
 
 class EncoderLayer(nn.Module):
-    """One pass over the levels: within each, then up to coarser, then down to finer levels."""
+    """One pass over the levels: within each, then up to coarser, then down to finer levels.
+
+    Args:
+        inputs: width of a_t(x).
+        levels: of the multipole graph.
+        config: of the encoder.
+    """
 
     def __init__(self, inputs: int, levels: int, config: KernelConfig) -> None:
         super().__init__()
@@ -144,7 +170,14 @@ class EncoderLayer(nn.Module):
         present: list[Bool[Tensor, "frame _"] | None],
         graph: MultipoleGraph,
     ) -> list[Float[Tensor, "frame _ latent"]]:
-        """New values on every level; all lists are ordered from fine to coarse."""
+        """New values on every level; all lists are ordered from fine to coarse.
+
+        Args:
+            values: v on each level.
+            inputs: a_t(x) on each level.
+            present: whether a node has a value; None: all have.
+            graph: edges of the encoder.
+        """
         values = [
             operator(v, v, a, a, edges, p)
             for operator, v, a, p, edges in zip(

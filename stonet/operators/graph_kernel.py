@@ -125,7 +125,12 @@ def full_sum(
 def neighbour_count(
     neighbours: Neighbours, present: Bool[Tensor, "frame source"] | None
 ) -> Float[Tensor, "frame_or_1 target"]:
-    """Number of neighbours with a value; 1 where there is none, so that an empty mean is zero."""
+    """Number of neighbours with a value; 1 where there is none, so that an empty mean is zero.
+
+    Args:
+        neighbours: of the targets.
+        present: whether a source has a value; None: all have.
+    """
     if present is None:
         return neighbours.count.clamp(min=1)[None]
     return neighbour_sum(present.to(neighbours.count.dtype), neighbours).clamp(min=1)
@@ -134,7 +139,12 @@ def neighbour_count(
 def neighbour_sum(
     values: Float[Tensor, "frame source"], neighbours: Neighbours
 ) -> Float[Tensor, "frame target"]:
-    """The sum over the neighbours of each target."""
+    """The sum over the neighbours of each target.
+
+    Args:
+        values: at the sources.
+        neighbours: of the targets.
+    """
     padded = pad(values, (0, 1))
     result = values.new_zeros(len(values), len(neighbours.count))
     for block in neighbours.blocks:
@@ -169,13 +179,24 @@ class Scratch:
         return self.by_name[name][:size].view(shape)
 
     def gather(self, name: str, table: Tensor, index: Tensor) -> Tensor:
-        """The rows `index` of a table."""
+        """The rows `index` of a table.
+
+        Args:
+            name: of the array.
+            table: from which rows are taken.
+            index: of the rows.
+        """
         result = self(name, len(index), table.shape[1])
         return torch.index_select(table, 0, index, out=result)
 
 
 def split_block(block: Block, rows: int) -> Iterator[tuple[slice, Block]]:
-    """Parts of a block with at most `rows` targets each, and their position in the block."""
+    """Parts of a block with at most `rows` targets each, and their position in the block.
+
+    Args:
+        block: targets of similar degree.
+        rows: most targets in a part.
+    """
     rows = max(1, rows)
     for start in range(0, len(block.rows), rows):
         part = slice(start, start + rows)
@@ -184,10 +205,17 @@ def split_block(block: Block, rows: int) -> Iterator[tuple[slice, Block]]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some targets of a block for some kernels, as rows of tables over all kernels and nodes."""
+    """Some targets of a block for some kernels, as rows of tables over all kernels and nodes.
+
+    Args:
+        target: row of each target in the tables.
+        source: `degree` entries for each row.
+        features: of the edges.
+        degree: number of sources of each target.
+    """
 
     target: Int[Tensor, " row"]
-    source: Int[Tensor, " edge"]  # `degree` entries for each row
+    source: Int[Tensor, " edge"]
     features: Float[Tensor, "edge_of_one_kernel feature"]
     degree: int
 

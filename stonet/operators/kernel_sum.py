@@ -76,7 +76,12 @@ class KernelSum(nn.Module):
 def present_neighbours(
     neighbours: Neighbours, present: Bool[Tensor, "source batch"] | None
 ) -> Float[Tensor, "target batch_or_1"]:
-    """Number of neighbours with a value; 1 where there is none, so that an empty mean is zero."""
+    """Number of neighbours with a value; 1 where there is none, so that an empty mean is zero.
+
+    Args:
+        neighbours: of the targets.
+        present: whether a source has a value; None: all have.
+    """
     if present is None:
         return neighbours.count.clamp(min=1)[:, None]
     there = pad(present.to(neighbours.count.dtype), (0, 0, 0, 1))

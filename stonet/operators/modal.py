@@ -50,7 +50,12 @@ def whitened_modes(
 
 
 def hats(lead: Float[Tensor, "rows future"], horizon: int) -> Float[Tensor, "rows future hat"]:
-    """Linear hat functions on the leads 1..horizon: 0 at lead 0, the last one 1 beyond its lead."""
+    """Linear hat functions on the leads 1..horizon: 0 at lead 0, the last one 1 beyond its lead.
+
+    Args:
+        lead: of the targets, in steps.
+        horizon: the last trained lead.
+    """
     knots = torch.arange(1, horizon + 1, dtype=lead.dtype, device=lead.device)
     return (1 - (lead.clamp(0, horizon)[..., None] - knots).abs()).clamp(min=0)
 
@@ -104,7 +109,12 @@ class ModalBranch(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch query rank"]:
-        """The branch b at every query; `inputs.latent` holds the modes w of the encoded past."""
+        """The branch b at every query; `inputs.latent` holds the modes w of the encoded past.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         assert inputs.history is not None and graph.nearest is not None  # the operator's own
         present = None if inputs.present is None else inputs.present[:, 0]
         modes = inputs.latent.transpose(1, 2).flatten(2)  # batch node (mode latent)
@@ -155,7 +165,12 @@ class HatTrunk(nn.Module):
     def forward(
         self, inputs: DecoderInput, position: Float[Tensor, "query m"]
     ) -> Float[Tensor, "samples future query rank"]:
-        """One sample for all if they share their leads and there is no calendar."""
+        """One sample for all if they share their leads and there is no calendar.
+
+        Args:
+            inputs: give the times.
+            position: of the queries.
+        """
         hat = to_device(hats(inputs.lead, self.horizon), position.device)
         shape = (*hat.shape[:2], len(position), -1)
         both = [position.expand(shape), hat[:, :, None].expand(shape)]
@@ -187,7 +202,12 @@ class ModalDecoder(nn.Module):
     def forward(
         self, inputs: DecoderInput, graph: DecoderGraph
     ) -> Float[Tensor, "batch future query latent"]:
-        """v_dec at the queries of the graph and the leads of the inputs."""
+        """v_dec at the queries of the graph and the leads of the inputs.
+
+        Args:
+            inputs: encoded past and times.
+            graph: of the queries.
+        """
         b = self.branch(inputs, graph)
         h = b + gelu(b)
         h = h + gelu(self.mix(h))

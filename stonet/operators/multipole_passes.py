@@ -45,7 +45,14 @@ class KernelPass(nn.Module):
         neighbours: Neighbours,
         present: Bool[Tensor, "source batch"] | None,
     ) -> Float[Tensor, "target batch latent"]:
-        """New values at the targets."""
+        """New values at the targets.
+
+        Args:
+            values: v at the targets.
+            sources: v at the sources.
+            neighbours: of the targets.
+            present: whether a source has a value; None: all have.
+        """
         y = self.own(values) + self.kernel(sources, neighbours, present)
         return values + y + gelu(y)
 

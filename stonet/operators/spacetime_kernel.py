@@ -29,13 +29,21 @@ MAX_CHUNK_LAGS = 24  # lags whose hidden layers are in memory together; at least
 
 @dataclass(frozen=True)
 class Lags:
-    """All lags, ordered such that those of one output time are contiguous."""
+    """All lags, ordered such that those of one output time are contiguous.
+
+    Args:
+        value: t - t_s, in steps.
+        past: number of inputs.
+        start: first lag of each output time; its slice has `past` lags.
+        chunks: output times that are computed together.
+        max_chunk: limit of the lags in a chunk.
+    """
 
     value: Float[Tensor, " lag"]
     past: int
-    start: tuple[int, ...]  # first lag of each output time; its slice has `past` lags
-    chunks: tuple[tuple[int, ...], ...]  # output times that are computed together
-    max_chunk: int  # limit of the lags in a chunk
+    start: tuple[int, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    max_chunk: int
 
 
 def order_lags(lags: Float[Tensor, "future past"], max_chunk: int = MAX_CHUNK_LAGS) -> Lags:
@@ -75,6 +83,12 @@ class JointSum(torch.autograd.Function):
     @staticmethod
     @in_float32
     def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """The sum over neighbours and past times.
+
+        Args:
+            ctx: keeps what the backward pass needs.
+            *arguments: six tensors; then lags, neighbours and the size of temporary arrays.
+        """
         values, place, offset, by_lag, weight, bias, lags, neighbours, workspace = arguments
         ctx.save_for_backward(*arguments[:6])
         ctx.lags, ctx.neighbours, ctx.workspace = lags, neighbours, workspace
@@ -98,6 +112,12 @@ class JointSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
+        """The gradients of the six tensors.
+
+        Args:
+            ctx: as `forward` left it.
+            *upstream: the gradient of the result.
+        """
         values, place, offset, by_lag, weight, bias = ctx.saved_tensors
         lags, gradient, (latent, rank) = ctx.lags, upstream[0], bias.shape
         d_values, d_place, d_offset, d_by_lag, d_weight, d_bias = (

@@ -43,7 +43,11 @@ class TemporalModes(nn.Module):
 
     @in_float32
     def forward(self, history: Float[Tensor, "*shape both"]) -> Float[Tensor, "*shape mode"]:
-        """Z of every history. Modes below the floor are zero."""
+        """Z of every history. Modes below the floor are zero.
+
+        Args:
+            history: of any points.
+        """
         modes = (history.double() - self.mean) @ self.whitening
         return modes.clamp(-self.limit, self.limit).to(history.dtype)
 
@@ -70,6 +74,10 @@ class TemporalModes(nn.Module):
 
     @torch.no_grad()
     def fit_range(self, histories: Float[Tensor, "row both"]) -> None:
-        """Limit each mode to its largest value among these histories, with a margin."""
+        """Limit each mode to its largest value among these histories, with a margin.
+
+        Args:
+            histories: of the training part.
+        """
         modes = (histories.double() - self.mean) @ self.whitening
         self.limit.copy_(RANGE_MARGIN * modes.abs().amax(0))

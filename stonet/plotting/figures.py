@@ -245,14 +245,23 @@ def series(
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as the content of a PNG file, at 150 dots per inch."""
+    """The figure as the content of a PNG file, at 150 dots per inch.
+
+    Args:
+        figure: to be drawn.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
 
 
 def format_time_axis(axes: Axes, calendar: bool) -> None:
-    """Give the x axis concise dates, if times have a calendar."""
+    """Give the x axis concise dates, if times have a calendar.
+
+    Args:
+        axes: whose x axis is time.
+        calendar: whether times are dates.
+    """
     if calendar:
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
@@ -260,7 +269,12 @@ def format_time_axis(axes: Axes, calendar: bool) -> None:
 
 
 def quantity_label(name: str, unit: str) -> str:
-    """An axis label: the name, with its unit if there is one."""
+    """An axis label: the name, with its unit if there is one.
+
+    Args:
+        name: of the channel.
+        unit: "" is unknown.
+    """
     return name if unit in ("1", "") else f"{name} ({unit})"
 
 

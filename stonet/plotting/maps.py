@@ -33,16 +33,26 @@ class MapProjection:
     The sphere is cut in the middle of the widest range of longitudes without a point, so that a
     region stays in one piece. Points all around the globe are cut at the date line, and repeated
     beyond it.
+
+    Args:
+        kind: the geometry.
+        west: longitude of the cut.
+        is_global: whether the points go all around the globe.
+        box: west, east, south, north.
     """
 
     kind: Kind
-    west: float  # longitude of the cut
-    is_global: bool  # whether the points go all around the globe
-    box: tuple[float, float, float, float]  # west, east, south, north
+    west: float
+    is_global: bool
+    box: tuple[float, float, float, float]
 
     @staticmethod
     def of(points: Points) -> MapProjection:
-        """The projection that suits some points."""
+        """The projection that suits some points.
+
+        Args:
+            points: that are to be drawn.
+        """
         west, is_global = -180.0, False
         if points.kind == "sphere":
             longitudes = np.unique(np.remainder(points.coordinates[:, 1], 360.0))
@@ -74,6 +84,9 @@ class MapProjection:
 
     def project(self, points: Points) -> Float64[np.ndarray, "node 2"]:
         """The x and y of points on the map.
+
+        Args:
+            points: of the same geometry.
 
         Raises:
             DataError: the points are of another geometry.
@@ -113,7 +126,11 @@ class MapProjection:
         self.format_axes(axes)
 
     def format_axes(self, axes: Axes) -> None:
-        """Set limits, aspect and ticks."""
+        """Set limits, aspect and ticks.
+
+        Args:
+            axes: of the map.
+        """
         axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.aspect, facecolor="0.9")
         steps = [1, 2, 5, 10] if self.kind == "plane" else [1, 2, 3, 6, 9, 10]
         prune: Any = "both" if self.is_global else None

@@ -43,17 +43,30 @@ MIN_FLAT_RUN = 12  # repeats of a value that chance never explains
 
 @dataclass(frozen=True)
 class Finding:
-    """One observation about the data."""
+    """One observation about the data.
+
+    Args:
+        level: "error", "warning", "note" or "ok".
+        what: a sentence.
+        where: file, variable, station, time.
+        advice: what to do about it.
+    """
 
     level: Level
     what: str
-    where: str = ""  # file, variable, station, time
+    where: str = ""
     advice: str = ""
 
 
 @dataclass(frozen=True)
 class CheckInput:
-    """A field with its statistics, and the words for its times, stations and values."""
+    """A field with its statistics, and the words for its times, stations and values.
+
+    Args:
+        field: all values.
+        sample: robust statistics.
+        statistics: counts, extremes and runs.
+    """
 
     field: Field
     sample: Sample
@@ -80,52 +93,93 @@ class CheckInput:
         return 1.0 - self.statistics.count / len(self.field.times)
 
     def time(self, frame: int) -> str:
-        """The time of a frame."""
+        """The time of a frame.
+
+        Args:
+            frame: its position.
+        """
         return short_time(int(self.field.times[frame]), self.field.calendar)
 
     def period(self, start: int, stop: int) -> str:
-        """The times of two frames and the duration between them."""
+        """The times of two frames and the duration between them.
+
+        Args:
+            start: position of the first frame.
+            stop: position of the last frame.
+        """
         span = int(self.field.times[stop] - self.field.times[start])
         return f"{self.time(start)} to {self.time(stop)} ({duration_label(span)})"
 
     def station(self, node: int) -> str:
-        """The name of a station, quoted."""
+        """The name of a station, quoted.
+
+        Args:
+            node: its position.
+        """
         return f"'{self.field.points.names[node]}'"
 
     def stations(
         self, nodes: Sequence[int] | np.ndarray, detail: Callable[[int], str] | None = None
     ) -> str:
-        """The first stations by name, each with its `detail`, and the number of all others."""
+        """The first stations by name, each with its `detail`, and the number of all others.
+
+        Args:
+            nodes: their positions.
+            detail: gives a text for a station.
+        """
         first = [int(node) for node in nodes[:MAX_NAMED]]
         names = [self.station(n) + (f" {detail(n)}" if detail else "") for n in first]
         rest = len(nodes) - len(first)
         return ("; " if detail else ", ").join(names) + (f" and {rest} more" if rest else "")
 
     def value(self, value: float | np.floating, channel: int) -> str:
-        """A value with its unit."""
+        """A value with its unit.
+
+        Args:
+            value: in the data's units.
+            channel: its position.
+        """
         unit = self.field.units[channel]
         return f"{value:.6g}" + ("" if unit in ("1", "") else f" {unit}")
 
 
 def usual_duration(time: int) -> str:
-    """The nearest customary duration, as options take it: 1h, 30min, 10s."""
+    """The nearest customary duration, as options take it: 1h, 30min, 10s.
+
+    Args:
+        time: nanoseconds.
+    """
     usual = [f"{n}{unit}" for unit in ("s", "min") for n in (1, 2, 5, 10, 15, 20, 30)]
     usual += ["1ms", "10ms", "100ms", "1h", "2h", "3h", "4h", "6h", "8h", "12h", "1d", "7d"]
     return min(usual, key=lambda text: abs(np.log(parse_duration(text) / time)))
 
 
 def plural(count: int, noun: str) -> str:
-    """1 gap, 2 gaps."""
+    """1 gap, 2 gaps.
+
+    Args:
+        count: how many.
+        noun: in the singular.
+    """
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def verb(count: int, word: str) -> str:
-    """1 station lacks, 2 stations lack."""
+    """1 station lacks, 2 stations lack.
+
+    Args:
+        count: of the subject.
+        word: in the plural.
+    """
     return word + ("s" if count == 1 else "")
 
 
 def time_axis_check(data: CheckInput) -> Iterator[Finding]:
-    """The usual step, gaps and irregular steps of the time axis."""
+    """The usual step, gaps and irregular steps of the time axis.
+
+    Args:
+        data: to be checked.
+    """
     times, last = data.field.times, len(data.field.times) - 1
     if not last:
         yield Finding("error", "There is a single frame.", data.time(0), "Give a longer series.")
@@ -165,7 +219,11 @@ def time_axis_check(data: CheckInput) -> Iterator[Finding]:
 
 
 def missing_value_check(data: CheckInput) -> Iterator[Finding]:
-    """Missing values by channel and station; records that start late or end early."""
+    """Missing values by channel and station; records that start late or end early.
+
+    Args:
+        data: to be checked.
+    """
     if not data.missing.any():
         yield Finding("ok", "No value is missing.")
         return
@@ -299,7 +357,11 @@ def _short_records(data: CheckInput) -> Iterator[Finding]:
 
 
 def flat_line_check(data: CheckInput) -> Iterator[Finding]:
-    """Sensors that never change, or repeat a value for longer than chance explains."""
+    """Sensors that never change, or repeat a value for longer than chance explains.
+
+    Args:
+        data: to be checked.
+    """
     statistics, frames = data.statistics, len(data.field.times)
     for c, channel in enumerate(data.field.channels):
         reported = statistics.count[:, c] >= max(2, min(10, frames))
@@ -357,7 +419,11 @@ def _long_runs(data: CheckInput, c: int, channel: str, constant: np.ndarray) -> 
 
 
 def outlier_check(data: CheckInput) -> Iterator[Finding]:
-    """Fill values that stand for "missing", and values far from all others of their station."""
+    """Fill values that stand for "missing", and values far from all others of their station.
+
+    Args:
+        data: to be checked.
+    """
     statistics, field = data.statistics, data.field
     for (c, value), values in sorted(statistics.fill_values.items()):
         if values.count > 1:

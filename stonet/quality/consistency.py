@@ -23,7 +23,11 @@ ISOLATED_SPACINGS = 5.0  # usual distances to the nearest station
 
 
 def unit_check(data: CheckInput) -> Iterator[Finding]:
-    """Declared units that the values contradict, and physically impossible values."""
+    """Declared units that the values contradict, and physically impossible values.
+
+    Args:
+        data: to be checked.
+    """
     for name in data.field.angles():
         yield Finding(
             "warning",
@@ -106,7 +110,11 @@ def _extreme(data: CheckInput, node: int, c: int, end: str) -> str:
 
 
 def buddy_check(data: CheckInput) -> Iterator[Finding]:
-    """Stations whose median differs from that of their neighbours, or is in another unit."""
+    """Stations whose median differs from that of their neighbours, or is in another unit.
+
+    Args:
+        data: to be checked.
+    """
     points = data.field.points
     if len(points) <= BUDDIES:
         return
@@ -167,7 +175,11 @@ def _confused_unit(own: float, expected: float, quantity: str) -> str | None:
 
 
 def position_check(data: CheckInput) -> Iterator[Finding]:
-    """Positions that look mistaken: shared, at 0° N 0° E, exchanged or with a wrong sign."""
+    """Positions that look mistaken: shared, at 0° N 0° E, exchanged or with a wrong sign.
+
+    Args:
+        data: to be checked.
+    """
     points = data.field.points
     yield from _shared_positions(data, points)
     if points.kind == "sphere":
@@ -264,5 +276,10 @@ def _is_among(
 
 
 def distance_label(points: Points, distance: float) -> str:
-    """A distance in kilometres on the sphere, in the unit of the coordinates on a plane."""
+    """A distance in kilometres on the sphere, in the unit of the coordinates on a plane.
+
+    Args:
+        points: give the geometry.
+        distance: in radians on the sphere.
+    """
     return f"{distance * EARTH_RADIUS_KM:.4g} km" if points.kind == "sphere" else f"{distance:.4g}"

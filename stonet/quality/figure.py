@@ -104,7 +104,11 @@ def _draw_availability(axes: Axes, data: CheckInput) -> None:
 
 
 def merge_rows(rows: Float32[np.ndarray, "node bin"]) -> Float32[np.ndarray, "row bin"]:
-    """At most MAX_ROWS rows: means of neighbouring ones."""
+    """At most MAX_ROWS rows: means of neighbouring ones.
+
+    Args:
+        rows: of an image.
+    """
     if len(rows) <= MAX_ROWS:
         return rows
     start = np.arange(MAX_ROWS) * len(rows) // MAX_ROWS

@@ -61,7 +61,13 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Report:
-    """Findings, the most severe first, and facts about the data where they could be read."""
+    """Findings, the most severe first, and facts about the data where they could be read.
+
+    Args:
+        findings: of all checks.
+        facts: number of frames and points, period, channels.
+        data: None if they could not be read.
+    """
 
     findings: list[Finding]
     facts: dict[str, Any]
@@ -239,7 +245,11 @@ def _finite(value: Any) -> float | None:
 
 
 def findings_table(report: Report) -> Table:
-    """The findings as a table for the terminal, the most severe first."""
+    """The findings as a table for the terminal, the most severe first.
+
+    Args:
+        report: of `check`.
+    """
     from rich.table import Table
     from rich.text import Text
 

@@ -31,13 +31,23 @@ OUTLIER_SIGMAS = 20.0  # robust deviations from the point's own median that are 
 
 @dataclass(frozen=True)
 class Sample:
-    """Robust statistics of each channel, and of each point and channel; NaN without values."""
+    """Robust statistics of each channel, and of each point and channel; NaN without values.
 
-    values: Float32[np.ndarray, "frame node channel"]  # NaN where missing
+    Args:
+        values: NaN where missing.
+        median: of each channel.
+        low: 0.5 % quantile.
+        high: 99.5 % quantile.
+        spread: robust standard deviation.
+        point_median: of each point and channel.
+        point_spread: robust standard deviation of each point and channel.
+    """
+
+    values: Float32[np.ndarray, "frame node channel"]
     median: Float64[np.ndarray, " channel"]
-    low: Float64[np.ndarray, " channel"]  # 0.5 % quantile
-    high: Float64[np.ndarray, " channel"]  # 99.5 % quantile
-    spread: Float64[np.ndarray, " channel"]  # robust standard deviation
+    low: Float64[np.ndarray, " channel"]
+    high: Float64[np.ndarray, " channel"]
+    spread: Float64[np.ndarray, " channel"]
     point_median: Float64[np.ndarray, "node channel"]
     point_spread: Float64[np.ndarray, "node channel"]
 
@@ -66,7 +76,11 @@ class Sample:
         return Sample(values, median, low, high, spread, point_median, point_spread)
 
     def margins(self, sigmas: float) -> tuple[np.ndarray, np.ndarray]:
-        """`sigmas` deviations below and above each channel's median, skewed like the values."""
+        """`sigmas` deviations below and above each channel's median, skewed like the values.
+
+        Args:
+            sigmas: number of standard deviations.
+        """
         below = np.maximum(self.spread, (self.median - self.low) / TAIL_SIGMAS)
         above = np.maximum(self.spread, (self.high - self.median) / TAIL_SIGMAS)
         return sigmas * below, sigmas * above
@@ -74,7 +88,16 @@ class Sample:
 
 @dataclass
 class Occurrences:
-    """Values of one kind: their number, their stations, and the one of the highest rank."""
+    """Values of one kind: their number, their stations, and the one of the highest rank.
+
+    Args:
+        count: number of values.
+        frame: of the value of the highest rank.
+        node: of that value.
+        value: the value itself.
+        rank: by which the value is chosen.
+        nodes: stations with such values.
+    """
 
     count: int
     frame: int
@@ -84,35 +107,58 @@ class Occurrences:
     nodes: set[int]
 
     def merged(self, other: Occurrences) -> Occurrences:
-        """Both together."""
+        """Both together.
+
+        Args:
+            other: of the same kind.
+        """
         first = self if self.rank >= other.rank else other
         return replace(first, count=self.count + other.count, nodes=self.nodes | other.nodes)
 
 
 @dataclass
 class Statistics:
-    """Counts, extremes and runs; frames are positions in the field's times, -1 for none."""
+    """Counts, extremes and runs; frames are positions in the field's times, -1 for none.
 
-    count: Int64[np.ndarray, "node channel"]  # of values
+    Args:
+        count: of values.
+        zeros: values that are 0.
+        first: frame of the first value.
+        last: frame of the last value.
+        low: smallest value.
+        high: largest value.
+        low_at: frame of the smallest value.
+        high_at: frame of the largest value.
+        gap: longest run of missing frames between two values.
+        gap_end: the first frame after it.
+        flat: longest run of repeats of one value other than 0.
+        flat_end: its last frame.
+        repeats: values that equal the one before, other than 0.
+        pairs: values other than 0 with one before.
+        availability: share of values observed, over time.
+        reporting: share of points with any value in a frame.
+        outliers: by node and channel.
+        fill_values: by channel and value.
+    """
+
+    count: Int64[np.ndarray, "node channel"]
     zeros: Int64[np.ndarray, "node channel"]
-    first: Int64[np.ndarray, "node channel"]  # frame of the first value
+    first: Int64[np.ndarray, "node channel"]
     last: Int64[np.ndarray, "node channel"]
     low: Float32[np.ndarray, "node channel"]
     high: Float32[np.ndarray, "node channel"]
     low_at: Int64[np.ndarray, "node channel"]
     high_at: Int64[np.ndarray, "node channel"]
-    gap: Int64[np.ndarray, "node channel"]  # longest run of missing frames between two values
-    gap_end: Int64[np.ndarray, "node channel"]  # the first frame after it
-    flat: Int64[np.ndarray, "node channel"]  # longest run of repeats of one value other than 0
-    flat_end: Int64[np.ndarray, "node channel"]  # its last frame
-    repeats: Int64[np.ndarray, " channel"]  # values that equal the one before, other than 0
-    pairs: Int64[np.ndarray, " channel"]  # values other than 0 with one before
-    availability: Float32[np.ndarray, "bin node"]  # share of values observed, over time
-    reporting: Float32[np.ndarray, " time"]  # share of points with any value in a frame
-    outliers: dict[tuple[int, int], Occurrences] = field(default_factory=dict)  # (node, channel)
-    fill_values: dict[tuple[int, float], Occurrences] = field(
-        default_factory=dict
-    )  # (channel, value)
+    gap: Int64[np.ndarray, "node channel"]
+    gap_end: Int64[np.ndarray, "node channel"]
+    flat: Int64[np.ndarray, "node channel"]
+    flat_end: Int64[np.ndarray, "node channel"]
+    repeats: Int64[np.ndarray, " channel"]
+    pairs: Int64[np.ndarray, " channel"]
+    availability: Float32[np.ndarray, "bin node"]
+    reporting: Float32[np.ndarray, " time"]
+    outliers: dict[tuple[int, int], Occurrences] = field(default_factory=dict)
+    fill_values: dict[tuple[int, float], Occurrences] = field(default_factory=dict)
 
 
 def compute_statistics(source: Field, sample: Sample, block: int = CELLS_PER_BLOCK) -> Statistics:

@@ -42,22 +42,39 @@ Index = Int64[np.ndarray, " _"]
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some windows of a step, with their targets."""
+    """Some windows of a step, with their targets.
+
+    Args:
+        batch: inputs.
+        target: values after the issue time.
+        mask: of the target.
+        draws: for teacher forcing.
+        seed: of the step.
+    """
 
     batch: Batch
     target: Float[Tensor, "batch future node channel"]
     mask: Bool[Tensor, "batch future node channel"]
-    draws: Float[Tensor, " future"]  # for teacher forcing
-    seed: int  # of the step
+    draws: Float[Tensor, " future"]
+    seed: int
 
     def supervision(self, progress: float) -> Supervision:
-        """The targets at this completed share of the training."""
+        """The targets at this completed share of the training.
+
+        Args:
+            progress: completed share of the training, from 0 to 1.
+        """
         return Supervision(self.target, self.mask, progress, self.draws, self.seed)
 
 
 @dataclass(frozen=True)
 class StepBatch:
-    """The input of one training step, on its device: one micro-batch for each thread."""
+    """The input of one training step, on its device: one micro-batch for each thread.
+
+    Args:
+        micro_batches: together the windows of this process.
+        tile: the nodes.
+    """
 
     micro_batches: tuple[MicroBatch, ...]
     tile: Tile
@@ -113,7 +130,13 @@ class Tiles:
 
 
 def tile_count(model: Forecaster, points: int, size: int | None) -> int:
-    """The number of tiles; a model that depends on all points has one unless `size` is given."""
+    """The number of tiles; a model that depends on all points has one unless `size` is given.
+
+    Args:
+        model: to be trained.
+        points: number of points.
+        size: points in a tile, as set by the user; None: the model decides.
+    """
     if size is None:
         size = TILE_POINTS if model.tiled and points > MAX_UNTILED_POINTS else points
     return -(-points // size)
@@ -123,6 +146,10 @@ def bisect(points: Points, count: int) -> list[Index]:
     """Compact parts of nearly equal size, by repeated halving across the longest side.
 
     The result is deterministic.
+
+    Args:
+        points: to be divided.
+        count: number of parts.
     """
 
     def halve(part: Index, count: int) -> list[Index]:
@@ -159,7 +186,11 @@ class BatchLoader:
         self._cached_plan = lru_cache(2)(self._epoch_plan)
 
     def selection(self, step: int) -> tuple[int, Int64[np.ndarray, " batch"]]:
-        """The tile and the windows of a step."""
+        """The tile and the windows of a step.
+
+        Args:
+            step: number of the step, from 0.
+        """
         epoch, number = divmod(step, self.steps_per_epoch)
         pairs, batches = self._cached_plan(epoch)
         tile, batch = pairs[number]
@@ -181,7 +212,11 @@ class BatchLoader:
         return pairs, batches
 
     def step_batch(self, step: int) -> StepBatch:
-        """This process's share of a step."""
+        """This process's share of a step.
+
+        Args:
+            step: number of the step, from 0.
+        """
         number, chosen = self.selection(step)
         share = np.array_split(chosen, distributed.size())[distributed.rank()]
         tile = self.tiles[number]
@@ -203,7 +238,12 @@ class BatchLoader:
 
 
 def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[Index]:
-    """At most `parts` parts; consecutive windows stay together, since they share frames."""
+    """At most `parts` parts; consecutive windows stay together, since they share frames.
+
+    Args:
+        chosen: positions of windows, increasing.
+        parts: number of threads.
+    """
     groups = np.split(chosen, 1 + np.flatnonzero(np.diff(chosen) != 1))
     shares = np.array_split(np.arange(len(groups)), min(parts, len(groups)))
     return [np.concatenate([groups[i] for i in share]) for share in shares]
@@ -212,7 +252,13 @@ def split_consecutive(chosen: Int64[np.ndarray, " batch"], parts: int) -> list[I
 def on_tile(
     windows: Windows, chosen: Int64[np.ndarray, " batch"], tile: Tile
 ) -> tuple[Batch, Tensor, Tensor]:
-    """Inputs at the nodes of a tile; targets and their mask at its core."""
+    """Inputs at the nodes of a tile; targets and their mask at its core.
+
+    Args:
+        windows: at all nodes.
+        chosen: positions of windows.
+        tile: some of the nodes.
+    """
     if tile.nodes is None:
         return windows.inputs(chosen), *windows.targets(chosen)
     core = windows.take(tile.nodes[: tile.core])
@@ -272,7 +318,12 @@ def hidden_sensors(
 
 
 def hide_sensors(batch: Batch, hidden: Bool[np.ndarray, " node"]) -> Batch:
-    """The batch without any value of the hidden nodes, as if they had failed."""
+    """The batch without any value of the hidden nodes, as if they had failed.
+
+    Args:
+        batch: inputs.
+        hidden: which nodes.
+    """
     if not hidden.any():
         return batch
     observed = batch.seen & torch.from_numpy(~hidden)[None, :, None]

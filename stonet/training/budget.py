@@ -51,7 +51,11 @@ class Budget:
         return f"{self.epochs} epochs" + (f" of {self.steps} steps" if self.steps else "")
 
     def limit(self, config: Config) -> Config:
-        """The configuration with this length, without early stopping."""
+        """The configuration with this length, without early stopping.
+
+        Args:
+            config: its section `train` is changed.
+        """
         if self.epochs is None:
             update = {"minutes": self.minutes}
         else:
@@ -63,20 +67,36 @@ class Budget:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Time, memory and steps that one training took. The field names are JSON keys of results."""
+    """Time, memory and steps that one training took. The field names are JSON keys of results.
+
+    Args:
+        model: name in the registry.
+        seed: of the training.
+        parameters: number of trained weights.
+        steps: after the race.
+        seconds: wall time, race, closed forms and validation included.
+        cpu_seconds: of the process, likewise.
+        seconds_per_epoch: of a whole pass; None: no step was taken.
+        peak_mb: of the whole process.
+        best_validation: lowest validation error.
+        inductive: whether the model forecasts at unseen points.
+        epochs: None: `minutes` were given.
+        per_epoch: steps; None: a whole pass over the training windows.
+        minutes: of the budget; None: epochs were given.
+    """
 
     model: str
     seed: int
     parameters: int
-    steps: int  # after the race
-    seconds: float  # wall time, race, closed forms and validation included
-    cpu_seconds: float  # of the process, likewise
-    seconds_per_epoch: float | None  # of a whole pass; None: no step was taken
-    peak_mb: float  # of the whole process
+    steps: int
+    seconds: float
+    cpu_seconds: float
+    seconds_per_epoch: float | None
+    peak_mb: float
     best_validation: float
     inductive: bool
-    epochs: int | None  # None: `minutes` were given
-    per_epoch: int | None  # steps; None: a whole pass over the training windows
+    epochs: int | None
+    per_epoch: int | None
     minutes: float | None = None
 
     @property
@@ -87,7 +107,13 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained model, the task it was trained for, and the cost."""
+    """A trained model, the task it was trained for, and the cost.
+
+    Args:
+        trained: the model.
+        task: its data.
+        cost: of the training.
+    """
 
     trained: TrainedModel
     task: Task
@@ -96,6 +122,11 @@ class TrainingResult:
 
 def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     """Train a model within a budget; the weights of the lowest validation error are kept.
+
+    Args:
+        dataset: to learn from.
+        config: settings of the model and the training.
+        budget: length of the training.
 
     Example:
         >>> result = train(dataset, load_config("tiny"), Budget(epochs=2))

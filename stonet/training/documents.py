@@ -89,6 +89,10 @@ def _integer(text: str) -> int:
 def typed(kind: type[T], values: Any) -> T:
     """A dataclass from a document; every entry must have the declared type.
 
+    Args:
+        kind: the dataclass.
+        values: as parsed from JSON.
+
     Raises:
         ValueError: an entry is missing, unknown or of another type.
     """
@@ -111,6 +115,9 @@ def typed(kind: type[T], values: Any) -> T:
 def config_of(values: Any) -> Config:
     """The configuration of a document.
 
+    Args:
+        values: as parsed from JSON.
+
     Raises:
         ValueError: a setting is unknown, invalid, or larger than any model needs.
     """
@@ -127,6 +134,9 @@ def config_of(values: Any) -> Config:
 def time_spec_of(values: Any) -> TimeSpec:
     """The time spec of a document.
 
+    Args:
+        values: as parsed from JSON.
+
     Raises:
         ValueError: lengths are not positive, or beyond what any data have.
     """
@@ -141,6 +151,10 @@ def time_spec_of(values: Any) -> TimeSpec:
 
 def scaler_of(values: Any, channels: int) -> Scaler:
     """The scaler of a document.
+
+    Args:
+        values: as parsed from JSON.
+        channels: number of channels.
 
     Raises:
         ValueError: it does not scale this number of channels, or a scale is not positive.
@@ -158,6 +172,9 @@ def scaler_of(values: Any, channels: int) -> Scaler:
 def points_of(values: Mapping[str, Any]) -> Points:
     """The training points of a document.
 
+    Args:
+        values: as parsed from JSON.
+
     Raises:
         ValueError: coordinates are no pairs of numbers, or names are no text.
     """
@@ -172,6 +189,10 @@ def points_of(values: Mapping[str, Any]) -> Points:
 def names_of(values: Any, what: str) -> tuple[str, ...]:
     """A list of texts as a tuple.
 
+    Args:
+        values: as parsed from JSON.
+        what: the entry, for messages.
+
     Raises:
         ValueError: it is no list of texts.
     """
@@ -185,6 +206,9 @@ def names_of(values: Any, what: str) -> tuple[str, ...]:
 
 def channels_of(document: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and units of the channels.
+
+    Args:
+        document: config.json as parsed.
 
     Raises:
         ValueError: there is none or one twice, or there is not one unit for each.

@@ -47,7 +47,11 @@ def fit_run(
 
 
 def check_empty(place: RunFolder) -> None:
-    """Refuse a folder that holds a run."""
+    """Refuse a folder that holds a run.
+
+    Args:
+        place: where a new run is to be stored.
+    """
     if place.files or any(True for _ in place.states()):
         raise UsageError(
             f"'{place.path}' holds a run already, finished or interrupted. Choose another folder, "
@@ -56,7 +60,11 @@ def check_empty(place: RunFolder) -> None:
 
 
 def summary(state: State) -> Mapping[str, Any]:
-    """The course of a training, for metrics.json."""
+    """The course of a training, for metrics.json.
+
+    Args:
+        state: at the end of the training.
+    """
     return {
         "best_validation": state.best,
         "best_step": state.best_step,

@@ -48,6 +48,13 @@ def error_sums(output: Output, batch: Batch, target: Tensor, mask: Tensor, alpha
     """Sums of |error| and of weights, for the forecast and (if alpha > 0) the reconstruction.
 
     Only nodes with a target count: the core of a tile, which comes first.
+
+    Args:
+        output: of the model.
+        batch: inputs.
+        target: values after the issue time.
+        mask: of the target.
+        alpha: weight of the reconstruction.
     """
     terms = [torch.stack(masked_mae(output.forecast, target, mask))]
     if alpha and output.reconstruction is not None:

@@ -73,7 +73,11 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient."""
+        """Update every matrix that has a gradient.
+
+        Args:
+            closure: not used; PyTorch's interface has it.
+        """
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
@@ -100,6 +104,9 @@ def orthogonalised(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     """Nearly U V^T of the singular value decomposition U S V^T: singular values about 1.
 
     Five Newton-Schulz iterations; values of S below 1 % of its norm stay smaller.
+
+    Args:
+        matrix: a gradient or momentum.
     """
     a, b, c = COEFFICIENTS
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T

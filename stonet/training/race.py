@@ -28,22 +28,36 @@ Candidate = Mapping[str, Any]  # "section.key" -> value
 
 @dataclass(frozen=True)
 class Entry:
-    """One candidate of a race."""
+    """One candidate of a race.
+
+    Args:
+        settings: that it was trained with.
+        validation: its lowest validation error; None: its training diverged.
+        steps: that it took.
+    """
 
     settings: Candidate
-    validation: float | None  # its lowest validation error; None: its training diverged
+    validation: float | None
     steps: int
 
 
 @dataclass(frozen=True)
 class Race:
-    """A race that was run; what it holds but for the weights is saved with the training."""
+    """A race that was run; what it holds but for the weights is saved with the training.
+
+    Args:
+        chosen: settings of the best candidate.
+        entries: none: the first candidate was taken without a race.
+        steps: of all candidates.
+        spent: seconds of the clock in `schedule.py`.
+        weights: with which training starts.
+    """
 
     chosen: Candidate
-    entries: tuple[Entry, ...] = ()  # none: the first candidate was taken without a race
-    steps: int = 0  # of all candidates
-    spent: float = 0.0  # seconds of the clock in `schedule.py`
-    weights: Weights | None = field(default=None, compare=False)  # with which training starts
+    entries: tuple[Entry, ...] = ()
+    steps: int = 0
+    spent: float = 0.0
+    weights: Weights | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The race as JSON types."""
@@ -53,7 +67,11 @@ class Race:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Race:
-        """The race of which `to_json` gave the content, without weights."""
+        """The race of which `to_json` gave the content, without weights.
+
+        Args:
+            content: as parsed.
+        """
         entries = tuple(Entry(**entry) for entry in content["candidates"])
         return Race(content["chosen"], entries, content["steps"], content["spent"])
 
@@ -128,7 +146,12 @@ def race(trainer: Trainer) -> Race | None:
 
 
 def saved_race(trainer: Trainer, folder: RunFolder | None) -> Race | None:
-    """The race of a saved training, but for what has been set by the user since."""
+    """The race of a saved training, but for what has been set by the user since.
+
+    Args:
+        trainer: of the training that is resumed.
+        folder: with the saved state; None: there is none.
+    """
     data = newest_valid(folder, trainer.device)
     content = unpack(data, "The saved state")[1]["state"].get("race") if data else None
     if not content:
@@ -139,7 +162,11 @@ def saved_race(trainer: Trainer, folder: RunFolder | None) -> Race | None:
 
 
 def candidates_of(trainer: Trainer) -> list[Candidate]:
-    """The model's candidates without what the user has set, each once."""
+    """The model's candidates without what the user has set, each once.
+
+    Args:
+        trainer: gives model and settings.
+    """
     config, samples = trainer.task.config, len(trainer.windows) * len(trainer.nodes)
     given = settings_given(config)
     different: list[Candidate] = []
@@ -151,7 +178,11 @@ def candidates_of(trainer: Trainer) -> list[Candidate]:
 
 
 def settings_given(config: Config) -> set[str]:
-    """The settings that were given explicitly, as "section.key"."""
+    """The settings that were given explicitly, as "section.key".
+
+    Args:
+        config: of the run.
+    """
     sections = ((name, getattr(config, name)) for name in config.model_fields_set)
     return {
         f"{name}.{key}"
@@ -162,7 +193,12 @@ def settings_given(config: Config) -> set[str]:
 
 
 def with_settings(task: Task, settings: Candidate) -> Task:
-    """The task with other settings; none of them may decide how data are read or split."""
+    """The task with other settings; none of them may decide how data are read or split.
+
+    Args:
+        task: prepared with its own settings.
+        settings: "section.key" and new value.
+    """
     config, changes = task.config, dict[str, dict[str, Any]]()
     for key, value in settings.items():
         section, name = key.split(".")

@@ -44,6 +44,10 @@ NAME = re.compile(
 def pack(tensors: Mapping[str, torch.Tensor], document: Mapping[str, Any]) -> bytes:
     """Tensors and a JSON document as one checksummed blob; equal content gives equal bytes.
 
+    Args:
+        tensors: by name, on any device.
+        document: what JSON can hold; no NaN.
+
     Raises:
         ModelFileError: if `unpack` would refuse it, such as for NaN.
     """
@@ -95,7 +99,12 @@ def _parse(data: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file atomically: a reader finds the old content or the new, never a part."""
+    """Replace a file atomically: a reader finds the old content or the new, never a part.
+
+    Args:
+        path: of the file.
+        data: its new content.
+    """
     stage = path.with_name(f"{STAGE}{os.getpid()}-{os.urandom(4).hex()}")
     with _os_errors_explained(path):
         try:
@@ -137,6 +146,9 @@ class RunFolder:
     def read(self, name: str) -> bytes:
         """The bytes of a published file, verified against the manifest.
 
+        Args:
+            name: of the file, relative to the folder.
+
         Raises:
             UsageError: if there is no run.
             ModelFileError: if the file is missing, changed or was not published.
@@ -152,6 +164,9 @@ class RunFolder:
 
     def publish(self, files: Mapping[str, bytes]) -> None:
         """Replace these files as one set; other published files stay.
+
+        Args:
+            files: content by name.
 
         Raises:
             UsageError: for a name that is hidden, reserved or outside the folder.
@@ -179,6 +194,9 @@ class RunFolder:
 
     def save_state(self, data: bytes) -> None:
         """Save a state to resume from; the previous one is kept beside it.
+
+        Args:
+            data: as `pack` returns it.
 
         Raises:
             ResourceError: if another process writes, or the disk fails.

@@ -25,7 +25,11 @@ HALVINGS = 5  # equal parts of a training with the schedule "step"
 
 
 def clock(device: torch.device) -> Callable[[], float]:
-    """A function that gives seconds: CPU time of the process, or wall time for a GPU."""
+    """A function that gives seconds: CPU time of the process, or wall time for a GPU.
+
+    Args:
+        device: of the training.
+    """
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
@@ -45,26 +49,44 @@ class Schedule:
 
     @staticmethod
     def of(config: TrainConfig, per_epoch: int, taken: int = 0) -> Schedule:
-        """The schedule that the settings ask for, without the steps `taken` by a race before."""
+        """The schedule that the settings ask for, without the steps `taken` by a race before.
+
+        Args:
+            config: gives epochs or minutes.
+            per_epoch: steps of an epoch.
+            taken: steps of the race.
+        """
         if config.minutes is None:
             return Schedule(max(config.epochs * per_epoch - taken, 0), per_epoch)
         return Schedule(None, per_epoch, 60 * config.minutes)
 
     def progress(self, state: State) -> float:
-        """The completed share of the steps, from 0 to 1; with seconds, the last validation fits."""
+        """The completed share of the steps, from 0 to 1; with seconds, the last validation fits.
+
+        Args:
+            state: of the training.
+        """
         if self.seconds is None:
             return state.step / max(self.steps or 0, 1)
         left = self.seconds - state.begun - _usual_validation(state)
         return min(max((state.spent - state.begun) / left, 0.0), 1.0) if left > 0 else 1.0
 
     def ended(self, state: State) -> bool:
-        """Whether there is neither a step nor time left."""
+        """Whether there is neither a step nor time left.
+
+        Args:
+            state: of the training.
+        """
         if self.seconds is None:
             return state.step >= (self.steps or 0)
         return self.progress(state) >= 1
 
     def validates(self, state: State) -> bool:
-        """Whether to validate now: before the first step, after the last one, and in between."""
+        """Whether to validate now: before the first step, after the last one, and in between.
+
+        Args:
+            state: of the training.
+        """
         if not state.history:
             return True
         if state.history[-1]["step"] == state.step:

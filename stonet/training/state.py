@@ -22,23 +22,40 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class State:
-    """The progress of a training, besides weights and optimiser."""
+    """The progress of a training, besides weights and optimiser.
+
+    Args:
+        step: number of steps taken.
+        best: validation error.
+        best_step: step of the best validation error.
+        stale: validations since the best.
+        bad: consecutive skipped steps.
+        skipped: all skipped steps.
+        isolated: points without a neighbour within the radius.
+        race: `Race.to_json`.
+        spent: seconds of the clock in `schedule.py` on the whole training; this and the next three
+            are 0 in a training of epochs, which repeats bit by bit.
+        begun: spent before the first step.
+        validated: spent before the end of the last validation.
+        validating: spent on all validations.
+        epoch_loss: since the last validation, by step.
+        history: step, train, validation.
+    """
 
     step: int = 0
-    best: float = math.inf  # validation error
+    best: float = math.inf
     best_step: int = 0
-    stale: int = 0  # validations since the best
-    bad: int = 0  # consecutive skipped steps
-    skipped: int = 0  # all skipped steps
-    isolated: int = 0  # points without a neighbour within the radius
-    race: dict[str, Any] | None = None  # `Race.to_json`
-    # Seconds of the clock in `schedule.py`; 0 in a training of epochs, which repeats bit by bit.
-    spent: float = 0.0  # on the whole training
-    begun: float = 0.0  # spent before the first step
-    validated: float = 0.0  # spent before the end of the last validation
-    validating: float = 0.0  # spent on all validations
-    epoch_loss: list[float] = field(default_factory=list)  # since the last validation, by step
-    history: list[dict[str, Any]] = field(default_factory=list)  # step, train, validation
+    stale: int = 0
+    bad: int = 0
+    skipped: int = 0
+    isolated: int = 0
+    race: dict[str, Any] | None = None
+    spent: float = 0.0
+    begun: float = 0.0
+    validated: float = 0.0
+    validating: float = 0.0
+    epoch_loss: list[float] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def serialise(
@@ -74,6 +91,12 @@ def restore(
 ) -> tuple[State, Weights]:
     """Load a serialised training into model and optimisers; return its state and best weights.
 
+    Args:
+        data: as saved.
+        model: gets the weights.
+        optimisers: get their moments.
+        requirements: settings and data that must be equal.
+
     Raises:
         UsageError: if settings or data differ from those of the saved training.
         ModelFileError: if the content does not fit the model.
@@ -97,7 +120,13 @@ def restore(
 
 
 def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[str, Any]:
-    """What must be equal for a training to be resumed; its length and device may change."""
+    """What must be equal for a training to be resumed; its length and device may change.
+
+    Args:
+        trained: the model.
+        windows: number of training windows.
+        validation: number of validation windows.
+    """
     config = trained.config.model_dump()
     for key in ("epochs", "minutes", "patience", "save_every", "device"):
         config["train"].pop(key)

@@ -25,20 +25,31 @@ MIN_SEASONAL_SPAN = int(0.95 * YEAR)  # of training times in ns, for the season 
 class Task:
     """The data of a training. Scaler and graph depend on training points and times only.
 
+    Args:
+        dataset: all points, with those held out.
+        config: resolved: lengths in steps, graph radii.
+        time_spec: step, past and horizon.
+        scaler: fitted to the training part.
+        parts: train, validation, test; all points.
+
     Example:
         >>> task = Task.of(Dataset((field,)), load_config())
         >>> task.windows("validation").inputs(np.arange(4))
     """
 
     dataset: Dataset
-    config: Config  # resolved: lengths in steps, graph radii
+    config: Config
     time_spec: TimeSpec
     scaler: Scaler
-    parts: dict[str, tuple[Field, ...]]  # train, validation, test; all points
+    parts: dict[str, tuple[Field, ...]]
 
     @staticmethod
     def of(dataset: Dataset, config: Config) -> Task:
         """Prepare a data set; settings that depend on the data are resolved.
+
+        Args:
+            dataset: as opened.
+            config: as given.
 
         Raises:
             DataError: if the series is too short, a channel has no observed value, or is an angle.

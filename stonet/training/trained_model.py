@@ -37,6 +37,16 @@ S = TypeVar("S", bound=Section)
 class TrainedModel:
     """A model, its configuration, and what was derived from the training data.
 
+    Args:
+        model: untrained or trained.
+        config: resolved.
+        time_spec: step, past and horizon.
+        scaler: normalisation and physical range.
+        nodes: the training points.
+        channels: names.
+        units: one for each channel.
+        dataset: name or file of the training data.
+
     Example:
         >>> trained = TrainedModel.load("runs/uk")
         >>> trained.channels, trained.time_spec.horizon
@@ -46,14 +56,18 @@ class TrainedModel:
     config: Config
     time_spec: TimeSpec
     scaler: Scaler
-    nodes: Points  # the training points
+    nodes: Points
     channels: tuple[str, ...]
     units: tuple[str, ...]
-    dataset: str  # name or file of the training data
+    dataset: str
 
     @staticmethod
     def untrained(task: Task) -> TrainedModel:
-        """A new model for the task, initialised from train.seed."""
+        """A new model for the task, initialised from train.seed.
+
+        Args:
+            task: gives data and settings.
+        """
         first = task.dataset.episodes[0]
         with torch.random.fork_rng(devices=[]):  # the caller's generator is not changed
             torch.manual_seed(task.config.train.seed)
@@ -118,6 +132,9 @@ class TrainedModel:
     def load(path: str | Path) -> TrainedModel:
         """Read a run folder.
 
+        Args:
+            path: of the run folder.
+
         Raises:
             UsageError: if there is no run.
             ModelFileError: if files are damaged, inconsistent or of another format.
@@ -169,6 +186,9 @@ class TrainedModel:
 
     def check_compatible(self, field: Field) -> None:
         """Refuse data that this model cannot forecast, naming the difference.
+
+        Args:
+            field: to be forecast.
 
         Raises:
             DataError: if channels, units, geometry or kind of times differ from training.
@@ -269,6 +289,10 @@ def reading_for(trained: TrainedModel, data: object = None) -> Config:
     """How files are read for a trained model: as for training, of any time, its channels only.
 
     To be scored, the data it was trained on (`data`, a path) are read as they were then.
+
+    Args:
+        trained: the model.
+        data: a path, or an object in memory.
     """
     if isinstance(data, (str, Path)) and str(data) == trained.dataset:
         return trained.config

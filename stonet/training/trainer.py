@@ -54,14 +54,23 @@ MIN_VALIDATION_WINDOWS = 8
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress callback receives after each step and each validation."""
+    """What a progress callback receives after each step and each validation.
+
+    Args:
+        step: number of steps taken.
+        steps: of the whole training; None: minutes decide.
+        share: of the steps that is completed, from 0 to 1.
+        loss: NaN before the first step.
+        best: validation error.
+        validation: after a validation.
+    """
 
     step: int
-    steps: int | None  # of the whole training; None: minutes decide
-    share: float  # of the steps that is completed, from 0 to 1
-    loss: float  # NaN before the first step
-    best: float  # validation error
-    validation: float | None = None  # after a validation
+    steps: int | None
+    share: float
+    loss: float
+    best: float
+    validation: float | None = None
 
 
 StepCallback = Callable[[Progress], None]
@@ -158,7 +167,12 @@ class Trainer:
         return self.state
 
     def prepare(self, folder: RunFolder | None = None, resume: bool = False) -> None:
-        """Everything before the first step: a saved state or closed forms; then the graphs."""
+        """Everything before the first step: a saved state or closed forms; then the graphs.
+
+        Args:
+            folder: with a saved state; None: there is none.
+            resume: whether to continue from that state.
+        """
         if not (resume and self._restore(folder)):
             self._initialise()
         self.model.to(self.device)
@@ -233,7 +247,11 @@ class Trainer:
         return Progress(state.step, schedule.steps, share, loss, state.best, error)
 
     def step(self, step_batch: StepBatch) -> None:
-        """One update of the weights; skipped if loss or gradient is not finite."""
+        """One update of the weights; skipped if loss or gradient is not finite.
+
+        Args:
+            step_batch: of the loader.
+        """
         state, config, progress = self.state, self.config, self.schedule.progress(self.state)
         factor = learning_rate_factor(config, state.step, progress)
         self.model.train()

@@ -75,7 +75,7 @@ def read_rows(
     Where it is not, reading starts again, usually after the first block, and takes it as a channel.
 
     Args:
-        table: the table.
+        table: whose rows are read.
         columns: roles of its columns.
         config: options of reading.
         station_name: the station of all rows, in a table without names and positions.
@@ -262,7 +262,7 @@ class NumericColumns:
     """Collects the columns of numbers of a table's blocks as float32; text columns are left out.
 
     Args:
-        table: the table.
+        table: whose rows are read.
         columns: their names.
         requested: columns in which any text is an error.
     """

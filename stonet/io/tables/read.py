@@ -339,7 +339,7 @@ def _no_positions(
     """The error for stations without positions.
 
     Args:
-        table: the table.
+        table: whose rows are read.
         names: of the stations.
         config: options of reading.
         single: the name of the station, if the table is of one.

@@ -43,7 +43,7 @@ class TimeColumn:
     """Collects the times of a table's rows.
 
     Args:
-        table: the table.
+        table: whose rows are read.
         columns: one of complete times; date and time of day; or year, month, day and so on.
         config: states the time zone of times without one.
         plane: whether numbers without a unit are elapsed seconds.

@@ -33,7 +33,7 @@ def read_wide(
     """The stations of a wide table; its channel is named after the file.
 
     Args:
-        table: the table.
+        table: whose rows are read.
         columns: roles of its columns.
         positions: of the stations.
         kind: the geometry.

@@ -62,7 +62,13 @@ class AdaptiveGRU(nn.Module):
         nodes: Float[Tensor, "node embedding"],
         graph: Float[Tensor, "node node"],
     ) -> Float[Tensor, "past node batch hidden"]:
-        """The states at all steps; the part of x is computed for all steps together."""
+        """The states at all steps; the part of x is computed for all steps together.
+
+        Args:
+            x: inputs at all steps.
+            nodes: E, the embeddings.
+            graph: the learned matrix.
+        """
         past, count, batch, _ = x.shape
         state_map, reset_map = (
             torch.tensordot(nodes, pool, 1) for pool in (self.state_map, self.reset_map)

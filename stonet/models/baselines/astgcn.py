@@ -57,7 +57,11 @@ class Attention(nn.Module):
         self.vs, self.bs = weight(nodes, nodes), weight(nodes, nodes)
 
     def forward(self, x: States) -> Float[Tensor, "target batch source"]:
-        """The attention over nodes."""
+        """The attention over nodes.
+
+        Args:
+            x: states at all nodes and steps.
+        """
         x = torch.einsum("nbtf,bts->nbsf", x, self.over_steps(x))
         left = torch.einsum("nbtf,t->nbf", x, self.w1) @ self.w2  # node batch time
         scores = torch.einsum("nbt,mbt->nbm", left, x @ self.w3) + self.bs[:, None]
@@ -65,7 +69,11 @@ class Attention(nn.Module):
         return len(x) * torch.softmax(mixed.view(scores.shape), dim=2)
 
     def over_steps(self, x: States) -> Float[Tensor, "batch source target"]:
-        """E: the attention over steps."""
+        """E: the attention over steps.
+
+        Args:
+            x: states at all nodes and steps.
+        """
         left = torch.einsum("nbtf,n->btf", x, self.u1) @ self.u2  # batch time node
         scores = torch.einsum("btn,nbs->bts", left, x @ self.u3) + self.be
         return torch.softmax(self.ve @ torch.sigmoid(scores), dim=1)
@@ -113,7 +121,13 @@ class ASTGCN(GraphBaseline[Filters]):
 def filtered(
     x: States, filters: Filters, attention: Float[Tensor, "target batch source"]
 ) -> list[States]:
-    """(T_k . S) x for every k, where S differs between samples."""
+    """(T_k . S) x for every k, where S differs between samples.
+
+    Args:
+        x: states.
+        filters: T_k as dense matrices.
+        attention: S.
+    """
     own = attention.diagonal(dim1=0, dim2=2).T[..., None, None]  # node batch 1 1: T_0 is I
     sources = x.transpose(0, 1).flatten(2)  # batch node window
     others = [
@@ -124,6 +138,10 @@ def filtered(
 
 
 def weight(*shape: int) -> nn.Parameter:
-    """A parameter with Xavier initial values; a vector counts as a matrix of one column."""
+    """A parameter with Xavier initial values; a vector counts as a matrix of one column.
+
+    Args:
+        *shape: of the parameter.
+    """
     drawn = torch.empty(shape if len(shape) > 1 else (*shape, 1))
     return nn.Parameter(nn.init.xavier_uniform_(drawn).view(shape))

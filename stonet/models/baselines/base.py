@@ -51,7 +51,12 @@ Operators = TypeVar("Operators")  # what the layers of a baseline need of the gr
 
 @dataclass(frozen=True)
 class BaselineNodes(NodeGraph, Generic[Operators]):
-    """The operators of a baseline, and the mean over neighbours, for nodes without a past."""
+    """The operators of a baseline, and the mean over neighbours, for nodes without a past.
+
+    Args:
+        operators: as the baseline's `operators` returns them.
+        mean: over neighbours.
+    """
 
     operators: Operators
     mean: Operator
@@ -59,9 +64,16 @@ class BaselineNodes(NodeGraph, Generic[Operators]):
 
 @dataclass(frozen=True)
 class BaselineQueries(QueryGraph):
-    """The node at each query, or the nearest nodes and their weights."""
+    """The node at each query, or the nearest nodes and their weights.
 
-    own: Int[Tensor, " query"]  # number of nodes if there is none
+    Args:
+        own: number of nodes if there is none.
+        near: nearest nodes.
+        weight: of these nodes.
+        stencil: of the linear base, if there is one.
+    """
+
+    own: Int[Tensor, " query"]
     near: Int[Tensor, "query near"]
     weight: Float[Tensor, "query near"]
     stencil: Stencil | None
@@ -69,17 +81,27 @@ class BaselineQueries(QueryGraph):
 
 @dataclass(frozen=True)
 class NodeForecast(Encoding):
-    """The forecast at the nodes, at the leads 0, 1, ..., horizon."""
+    """The forecast at the nodes, at the leads 0, 1, ..., horizon.
+
+    Args:
+        values: in normalised units.
+    """
 
     values: Float[Tensor, "batch lead node channel"]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a baseline; the calendar features are the same at all nodes."""
+    """The inputs of a baseline; the calendar features are the same at all nodes.
 
-    past: Float[Tensor, "batch past node feature"]  # channels, then calendar; oldest step first
-    calendar: Float[Tensor, "batch future calendar"]  # at the leads 1, 2, ..., horizon
+    Args:
+        past: channels, then calendar; oldest step first.
+        calendar: at the leads 1, 2, ..., horizon.
+        channels: number of channels.
+    """
+
+    past: Float[Tensor, "batch past node feature"]
+    calendar: Float[Tensor, "batch future calendar"]
     channels: int
 
     @property
@@ -119,7 +141,11 @@ class GraphBaseline(Forecaster, Generic[Operators]):
 
     @abstractmethod
     def operators(self, nodes: Points) -> Operators:
-        """What the layers of the baseline need of the graph of these nodes."""
+        """What the layers of the baseline need of the graph of these nodes.
+
+        Args:
+            nodes: points with values.
+        """
 
     @abstractmethod
     def forecast_nodes(
@@ -262,7 +288,14 @@ class GraphBaseline(Forecaster, Generic[Operators]):
 
 
 def dense(inputs: int, outputs: int, maps: int = 1, bias: bool = True) -> nn.Linear:
-    """`maps` linear maps side by side in one matrix, each with Xavier initial weights."""
+    """`maps` linear maps side by side in one matrix, each with Xavier initial weights.
+
+    Args:
+        inputs: width of the input.
+        outputs: width of each result.
+        maps: number of maps.
+        bias: whether they have one, initially zero.
+    """
     linear = nn.Linear(inputs, outputs * maps, bias=bias)
     bound = math.sqrt(6.0 / (inputs + outputs))
     nn.init.uniform_(linear.weight, -bound, bound)

@@ -52,15 +52,26 @@ DIRECTIONS = 2**40  # resolution of the full circle, within which directions cou
 
 @dataclass(frozen=True)
 class LengthScale:
-    """The origin and units of coordinates, from the training points."""
+    """The origin and units of coordinates, from the training points.
+
+    Args:
+        origin: the centre of the coordinates.
+        extent: standard deviations of the coordinates.
+        radius: mean radius of a neighbourhood.
+    """
 
     origin: Float64[np.ndarray, " 2"]
-    extent: Float64[np.ndarray, " 2"]  # standard deviations of the coordinates
-    radius: float  # mean radius of a neighbourhood
+    extent: Float64[np.ndarray, " 2"]
+    radius: float
 
     @staticmethod
     def of(nodes: Points, count: int) -> LengthScale:
-        """The units for these nodes with `count` neighbours each."""
+        """The units for these nodes with `count` neighbours each.
+
+        Args:
+            nodes: the training points.
+            count: neighbours of each.
+        """
         if nodes.kind == "sphere":  # longitudes are cut opposite to the centre of the nodes
             x, y, _ = nodes.embedded.mean(0)
             middle = np.rad2deg(np.arctan2(y, x)) if np.hypot(x, y) > 1e-6 else 0.0
@@ -75,7 +86,11 @@ class LengthScale:
         return LengthScale(origin, extent, max(float(distance.max(1).mean()), 1e-9))
 
     def position(self, points: Points) -> Float64[np.ndarray, "node 2"]:
-        """The coordinates, centred and scaled."""
+        """The coordinates, centred and scaled.
+
+        Args:
+            points: any points.
+        """
         away = points.coordinates - self.origin
         if points.kind == "sphere":
             away[:, 1] = (away[:, 1] + 180.0) % 360.0 - 180.0
@@ -84,21 +99,39 @@ class LengthScale:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The nearest points of each point, itself included, and their relative positions."""
+    """The nearest points of each point, itself included, and their relative positions.
+
+    Args:
+        near: neighbours of each point.
+        position: in units of `LengthScale`.
+        offset: local coordinates, in radii.
+        distance: in radii.
+        share: psi, of the full circle; 1 for the point itself.
+        pattern: a sparse matrix with zeros where the kernel will be.
+        transposed: positions of the entries of the transposed matrix.
+    """
 
     near: Int[Tensor, "node near"]
     position: Float[Tensor, "node 2"]
-    offset: Float[Tensor, "node near 2"]  # local coordinates, in radii
-    distance: Float[Tensor, "node near"]  # in radii
-    share: Float[Tensor, "node near"]  # psi, of the full circle; 1 for the point itself
-    pattern: Operator  # a sparse matrix with zeros where the kernel will be
-    transposed: Int[Tensor, " edge"]  # positions of the entries of the transposed matrix
+    offset: Float[Tensor, "node near 2"]
+    distance: Float[Tensor, "node near"]
+    share: Float[Tensor, "node near"]
+    pattern: Operator
+    transposed: Int[Tensor, " edge"]
 
     @staticmethod
     def of(
         points: Points, count: int, scale: LengthScale, device: torch.device, dtype: torch.dtype
     ) -> Neighbourhood:
-        """The neighbourhoods of `count` points each."""
+        """The neighbourhoods of `count` points each.
+
+        Args:
+            points: nodes of the graph.
+            count: neighbours of each, itself included.
+            scale: of the training points.
+            device: a processor or a GPU.
+            dtype: of positions and shares.
+        """
         near = np.sort(nearest(points, count), axis=1)
         x = np.broadcast_to(points.embedded[:, None], (*near.shape, points.embedded.shape[1]))
         y = points.embedded[near]
@@ -135,6 +168,11 @@ def cylinder_offset(
     """The offset from x to y in the tangent space of the cylinder: along the parallel, and up.
 
     Its length is the distance on the sphere. Across a pole it points to the pole.
+
+    Args:
+        x: embedded centres.
+        y: embedded neighbours.
+        distance: between them.
     """
     ring = np.hypot(x[..., 0], x[..., 1])
     safe = np.where(ring > 0, ring, 1.0)
@@ -155,6 +193,10 @@ def circle_shares(
 
     divided among the neighbours in the same direction; the sum is 1. A neighbour at the centre
     itself, delta, has no direction and the value 1.
+
+    Args:
+        offset: of each neighbour from its centre.
+        distance: of each neighbour from its centre.
     """
     here = same_place(distance) > 0
     angle = np.arctan2(offset[..., 1], offset[..., 0]) / (2 * np.pi)
@@ -177,7 +219,12 @@ def circle_shares(
 
 @dataclass(frozen=True)
 class LocalConvolution:
-    """x -> sum_j K_ij x_j over the neighbourhoods, along the first axis."""
+    """x -> sum_j K_ij x_j over the neighbourhoods, along the first axis.
+
+    Args:
+        neighbourhood: the neighbours.
+        weight: K_ij.
+    """
 
     neighbourhood: Neighbourhood
     weight: Float[Tensor, "node near"]
@@ -227,7 +274,11 @@ class Kernel(nn.Module):
         nn.init.ones_(self.last.bias)  # chi starts above zero, where ReLU has a gradient
 
     def forward(self, neighbourhood: Neighbourhood) -> Float[Tensor, "node near"]:
-        """Chi exp(-|alpha| d) (psi + delta)."""
+        """Chi exp(-|alpha| d) (psi + delta).
+
+        Args:
+            neighbourhood: the neighbours.
+        """
         near, place = neighbourhood.near, neighbourhood.position
         here = place[:, None].expand(-1, near.shape[1], -1)
         hidden = torch.tanh(self.first(torch.cat([here, neighbourhood.offset], dim=-1)))

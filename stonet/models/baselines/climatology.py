@@ -27,7 +27,12 @@ WORKSPACE_FLOATS = 2**22  # values that are read together
 
 @dataclass(frozen=True)
 class NearestTraining(QueryGraph):
-    """The training points around each query, and their weights."""
+    """The training points around each query, and their weights.
+
+    Args:
+        near: nearest training points.
+        weight: of these points.
+    """
 
     near: Int[Tensor, "query near"]
     weight: Float64[Tensor, "query near"]

@@ -23,12 +23,22 @@ Slots = Float[Tensor, "node batch slot hidden"]  # after a convolution over time
 
 
 def by_node(inputs: Inputs) -> States:
-    """The past in the layout of `States`."""
+    """The past in the layout of `States`.
+
+    Args:
+        inputs: of the baseline.
+    """
     return inputs.past.permute(2, 0, 1, 3).contiguous()
 
 
 def time_windows(x: States, width: int, stride: int = 1) -> Float[Tensor, "node batch slot window"]:
-    """All windows of `width` consecutive steps, by feature, then step; the last ends at the end."""
+    """All windows of `width` consecutive steps, by feature, then step; the last ends at the end.
+
+    Args:
+        x: states.
+        width: steps in a window.
+        stride: steps from one window to the next.
+    """
     first = (x.shape[2] - width) % stride
     return x[:, :, first:].unfold(2, width, stride).flatten(3)
 
@@ -36,7 +46,12 @@ def time_windows(x: States, width: int, stride: int = 1) -> Float[Tensor, "node 
 def split_leads(
     y: Float[Tensor, "node batch packed"], channels: int
 ) -> Float[Tensor, "batch future node channel"]:
-    """The forecast from the outputs of a linear map, ordered by lead, then channel."""
+    """The forecast from the outputs of a linear map, ordered by lead, then channel.
+
+    Args:
+        y: outputs of the map.
+        channels: number of channels.
+    """
     return y.unflatten(-1, (-1, channels)).permute(1, 2, 0, 3)
 
 
@@ -64,7 +79,12 @@ class ConvBlock(nn.Module):
         self.norm = nn.LayerNorm(hidden)
 
     def forward(self, x: States, terms: list[States]) -> Slots:
-        """y, from x and the terms [T_k x]."""
+        """y, from x and the terms [T_k x].
+
+        Args:
+            x: states.
+            terms: [T_k x].
+        """
         g = torch.relu(self.space(torch.cat(terms, dim=-1)))
         padded = pad(g, (0, 0, self.stride, self.stride))
         around = time_windows(padded, 2 * self.stride + 1, self.stride)
@@ -73,5 +93,10 @@ class ConvBlock(nn.Module):
 
 
 def strides(past: int, blocks: int) -> list[int]:
-    """The stride of each block: the first reduces a long past to about `MAX_SLOTS` steps."""
+    """The stride of each block: the first reduces a long past to about `MAX_SLOTS` steps.
+
+    Args:
+        past: number of steps.
+        blocks: number of blocks.
+    """
     return [max(1, past // MAX_SLOTS)] + [1] * (blocks - 1)

@@ -21,7 +21,12 @@ Matrix = csr_array  # (target, source), float64
 
 
 def nearest(points: Points, count: int) -> Int64[np.ndarray, "node near"]:
-    """The `count` nearest points of each point, itself first; all points if there are fewer."""
+    """The `count` nearest points of each point, itself first; all points if there are fewer.
+
+    Args:
+        points: nodes of the graph.
+        count: number of neighbours, itself included.
+    """
     _, index = nearest_nodes(points, points, count)
     itself = np.arange(len(points))[:, None]
     # among points that coincide, a point may come later than others, or not at all
@@ -31,7 +36,12 @@ def nearest(points: Points, count: int) -> Int64[np.ndarray, "node near"]:
 
 
 def directed(points: Points, count: int) -> Matrix:
-    """A matrix with 1 from each point (row) to the others among its `count` nearest."""
+    """A matrix with 1 from each point (row) to the others among its `count` nearest.
+
+    Args:
+        points: nodes of the graph.
+        count: number of neighbours, itself included.
+    """
     index = nearest(points, count)[:, 1:]
     rows = np.repeat(np.arange(len(points)), index.shape[1])
     shape = (len(points), len(points))
@@ -39,29 +49,51 @@ def directed(points: Points, count: int) -> Matrix:
 
 
 def adjacency(points: Points, count: int) -> Matrix:
-    """A matrix with 1 between nearest neighbours, in either direction; symmetric, no loops."""
+    """A matrix with 1 between nearest neighbours, in either direction; symmetric, no loops.
+
+    Args:
+        points: nodes of the graph.
+        count: number of neighbours, itself included.
+    """
     a = directed(points, count)
     return a.maximum(a.T).tocsr()
 
 
 def symmetric(a: Matrix, loops: bool) -> Matrix:
-    """D^-1/2 (A [+ I]) D^-1/2, the normalisation of GCN; `loops` adds I."""
+    """D^-1/2 (A [+ I]) D^-1/2, the normalisation of GCN; `loops` adds I.
+
+    Args:
+        a: an adjacency matrix.
+        loops: whether each node is a neighbour of itself.
+    """
     a = a + eye_array(a.shape[0]) if loops else a
     return _scaled(a, _degree(a) ** -0.5, _degree(a) ** -0.5)
 
 
 def random_walk(a: Matrix) -> Matrix:
-    """D^-1 A, the transition matrix of a random walk."""
+    """D^-1 A, the transition matrix of a random walk.
+
+    Args:
+        a: an adjacency matrix.
+    """
     return _scaled(a, _degree(a) ** -1.0, np.ones(a.shape[0]))
 
 
 def laplacian(a: Matrix) -> Matrix:
-    """2 L / lambda_max - I for the normalised Laplacian L = I - D^-1/2 A D^-1/2, lambda_max = 2."""
+    """2 L / lambda_max - I for the normalised Laplacian L = I - D^-1/2 A D^-1/2, lambda_max = 2.
+
+    Args:
+        a: a symmetric adjacency matrix.
+    """
     return csr_array(-symmetric(a, loops=False))
 
 
 def plain_laplacian(a: Matrix) -> Matrix:
-    """2 L / lambda_max - I for L = D - A and its largest eigenvalue."""
+    """2 L / lambda_max - I for L = D - A and its largest eigenvalue.
+
+    Args:
+        a: a symmetric adjacency matrix.
+    """
     full = diags_array(np.asarray(a.sum(1)).ravel()) - a
     if not a.nnz:  # no edges
         largest = 0.0
@@ -85,14 +117,25 @@ def _scaled(a: Matrix, left: np.ndarray, right: np.ndarray) -> Matrix:
 
 @dataclass(frozen=True)
 class Operator:
-    """A sparse matrix on the nodes, applied to all samples and features, and its transpose."""
+    """A sparse matrix on the nodes, applied to all samples and features, and its transpose.
+
+    Args:
+        matrix: sparse.
+        transposed: for the gradient.
+    """
 
     matrix: Tensor
     transposed: Tensor
 
     @staticmethod
     def of(a: Matrix, device: torch.device, dtype: torch.dtype) -> Operator:
-        """The operator of a scipy matrix."""
+        """The operator of a scipy matrix.
+
+        Args:
+            a: the matrix.
+            device: a processor or a GPU.
+            dtype: of the entries.
+        """
         return Operator(_tensor(a, device, dtype), _tensor(csr_array(a.T), device, dtype))
 
     def __call__(self, x: Float[Tensor, "node ..."]) -> Float[Tensor, "node ..."]:
@@ -134,7 +177,13 @@ def _tensor(a: Matrix, device: torch.device, dtype: torch.dtype) -> Tensor:
 def chebyshev(
     operator: Operator, x: Float[Tensor, "node ..."], order: int
 ) -> list[Float[Tensor, "node ..."]]:
-    """T_0(A) x ... T_{order-1}(A) x by T_k = 2 A T_{k-1} - T_{k-2}."""
+    """T_0(A) x ... T_{order-1}(A) x by T_k = 2 A T_{k-1} - T_{k-2}.
+
+    Args:
+        operator: multiplies by A.
+        x: values at the nodes.
+        order: number of terms.
+    """
     terms = [x]
     if order > 1:
         terms.append(operator(x))
@@ -146,7 +195,13 @@ def chebyshev(
 def powers(
     operator: Operator, x: Float[Tensor, "node ..."], order: int
 ) -> list[Float[Tensor, "node ..."]]:
-    """x, A x, ..., A^{order-1} x."""
+    """x, A x, ..., A^{order-1} x.
+
+    Args:
+        operator: multiplies by A.
+        x: values at the nodes.
+        order: number of terms.
+    """
     terms = [x]
     for _ in range(1, order):
         terms.append(operator(terms[-1]))

@@ -37,21 +37,34 @@ from stonet.models.forecaster import (
 
 @dataclass(frozen=True)
 class StencilQueries(QueryGraph):
-    """The nearest nodes of each query, and the weights of local fits."""
+    """The nearest nodes of each query, and the weights of local fits.
+
+    Args:
+        stencil: from nodes to queries.
+    """
 
     stencil: Stencil
 
 
 @dataclass(frozen=True)
 class RegularPast(Encoding):
-    """The past at regular lags, newest first, and which nodes have one (None: all)."""
+    """The past at regular lags, newest first, and which nodes have one (None: all).
+
+    Args:
+        values: 0 where missing.
+        present: whether a node has a past.
+    """
 
     values: Float[Tensor, "batch lag node channel"]
     present: Bool[Tensor, "batch node channel"] | None
 
 
 class LinearForecaster(Forecaster):
-    """A LinearForecast as a model of its own."""
+    """A LinearForecast as a model of its own.
+
+    Args:
+        base: fitted, or to be fitted by `fit_closed_form`.
+    """
 
     def __init__(self, base: LinearForecast) -> None:
         super().__init__()
@@ -78,14 +91,28 @@ class LinearForecaster(Forecaster):
 
 
 def persistence(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
-    """The newest observed value; at a point without history, kriged from its neighbours."""
+    """The newest observed value; at a point without history, kriged from its neighbours.
+
+    Args:
+        config: not used.
+        time_spec: step, past and horizon of the data.
+        channels: number of channels.
+        nodes: the training points.
+    """
     base = LinearForecast(time_spec, channels, "persistence")
     base.set_covariance(Covariance(mean_spacing(nodes)))
     return LinearForecaster(base)
 
 
 def linear(config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> Forecaster:
-    """The ridge regression that STONet corrects."""
+    """The ridge regression that STONet corrects.
+
+    Args:
+        config: not used.
+        time_spec: step, past and horizon of the data.
+        channels: number of channels.
+        nodes: not used.
+    """
     return LinearForecaster(LinearForecast(time_spec, channels, "ridge"))
 
 
@@ -96,6 +123,12 @@ class Daily(Forecaster):
 
     It is linear between observed times. If the past does not reach back far enough (leads under one
     step), its oldest value is used. At a point without history it is kriged from the neighbours.
+
+    Args:
+        config: not used.
+        time_spec: step, past and horizon of the data.
+        channels: number of channels.
+        nodes: the training points.
 
     Raises:
         UsageError: if the data have no hours, or the past is shorter than a day.
@@ -150,7 +183,11 @@ class Daily(Forecaster):
 
 
 def no_daily(time_spec: TimeSpec) -> str | None:
-    """The reason why daily persistence is impossible with this TimeSpec; None if it is possible."""
+    """The reason why daily persistence is impossible with this TimeSpec; None if it is possible.
+
+    Args:
+        time_spec: of the data.
+    """
     if not time_spec.daily:
         return "needs dates and a step of at most 6 h"
     if time_spec.past * time_spec.step < DAY:

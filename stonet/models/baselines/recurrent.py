@@ -45,11 +45,21 @@ class Cell(nn.Module, ABC, Generic[Operators, Prepared]):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "node batch input"], h: State, operators: Prepared) -> State:
-        """The next state; `operators` is the result of `prepare`."""
+        """The next state; `operators` is the result of `prepare`.
+
+        Args:
+            x: inputs of the step.
+            h: the state before.
+            operators: of the graph.
+        """
 
     @abstractmethod
     def prepare(self, operators: Operators) -> Prepared:
-        """Everything that is the same in all steps of a forecast."""
+        """Everything that is the same in all steps of a forecast.
+
+        Args:
+            operators: of the graph.
+        """
 
 
 class GraphGRU(Cell[Operators, Operators]):
@@ -175,7 +185,12 @@ class Recurrent(GraphBaseline[Operators]):
 
 
 class Stack:
-    """Stacked cells, prepared for one forecast."""
+    """Stacked cells, prepared for one forecast.
+
+    Args:
+        cells: from the first layer to the last.
+        operators: of the graph.
+    """
 
     def __init__(self, cells: nn.ModuleList, operators: Any) -> None:
         own = cast(Iterable[Cell[Any, Any]], cells)
@@ -193,12 +208,21 @@ class Stack:
 
 
 def forcing_probability(progress: float) -> float:
-    """The probability of a target after a share of the training: an inverse sigmoid, 1 to 0."""
+    """The probability of a target after a share of the training: an inverse sigmoid, 1 to 0.
+
+    Args:
+        progress: completed share of the training.
+    """
     return 1.0 / (1.0 + math.exp((progress - SAMPLING_MIDPOINT) / SAMPLING_WIDTH))
 
 
 def forced_leads(supervision: Supervision | None, horizon: int) -> list[bool]:
-    """Whether the target of each lead is the next input of the decoder."""
+    """Whether the target of each lead is the next input of the decoder.
+
+    Args:
+        supervision: None in a forecast.
+        horizon: number of leads.
+    """
     if supervision is None:
         return [False] * horizon
     probability = forcing_probability(supervision.progress)
@@ -210,5 +234,11 @@ def with_target(
     target: Float[Tensor, "batch node channel"],
     mask: Bool[Tensor, "batch node channel"],
 ) -> Float[Tensor, "node batch channel"]:
-    """The target where it is observed, else the decoder's own value."""
+    """The target where it is observed, else the decoder's own value.
+
+    Args:
+        value: the decoder's own.
+        target: of the same lead.
+        mask: of the target.
+    """
     return torch.where(mask.transpose(0, 1), target.transpose(0, 1).to(value.dtype), value)

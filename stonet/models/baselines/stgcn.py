@@ -39,7 +39,13 @@ from stonet.models.forecaster import Supervision
 
 
 class GatedConv(nn.Module):
-    """P(x) sig(Q(x)) + R(x) of each `width` consecutive steps."""
+    """P(x) sig(Q(x)) + R(x) of each `width` consecutive steps.
+
+    Args:
+        inputs: features of x.
+        outputs: features of the result.
+        width: steps of a convolution.
+    """
 
     def __init__(self, inputs: int, outputs: int, width: int) -> None:
         super().__init__()
@@ -47,13 +53,24 @@ class GatedConv(nn.Module):
         self.maps = dense(width * inputs, outputs, maps=3)
 
     def forward(self, x: States) -> Slots:
-        """The gated convolution, without padding."""
+        """The gated convolution, without padding.
+
+        Args:
+            x: states.
+        """
         p, q, r = self.maps(time_windows(x, self.width)).chunk(3, dim=-1)
         return p * torch.sigmoid(q) + r
 
 
 class Block(nn.Module):
-    """Convolutions over time, graph and time, then a gain and a bias for each node."""
+    """Convolutions over time, graph and time, then a gain and a bias for each node.
+
+    Args:
+        widths: features before, within and after the block.
+        order: K.
+        width: steps of a convolution.
+        nodes: number of nodes.
+    """
 
     def __init__(self, widths: tuple[int, int, int], order: int, width: int, nodes: int) -> None:
         super().__init__()
@@ -66,7 +83,12 @@ class Block(nn.Module):
         self.bias = nn.Parameter(torch.zeros(nodes, 1, 1, 1))
 
     def forward(self, x: States, operator: Operator) -> Slots:
-        """The block before its last activation."""
+        """The block before its last activation.
+
+        Args:
+            x: states.
+            operator: the scaled Laplacian.
+        """
         x = torch.relu(self.before(x))
         x = torch.relu(self.space(torch.cat(chebyshev(operator, x, self.order), dim=-1)))
         return self.after(x) * self.gain + self.bias

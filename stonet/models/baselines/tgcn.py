@@ -38,7 +38,13 @@ from stonet.system.devices import in_float32
 
 @dataclass(frozen=True)
 class GateInputs:
-    """W_g f_g(x) for all three gates, as one map: A^ x weight' + bias."""
+    """W_g f_g(x) for all three gates, as one map: A^ x weight' + bias.
+
+    Args:
+        operator: A^, the normalised adjacency.
+        weight: of all gates.
+        bias: of all gates.
+    """
 
     operator: Operator
     weight: Float[Tensor, "gates input"]
@@ -46,7 +52,12 @@ class GateInputs:
 
 
 class TGCNCell(Cell[Operator, GateInputs]):
-    """One step of T-GCN; W_g is stored in two parts, for f_g(x) and for h."""
+    """One step of T-GCN; W_g is stored in two parts, for f_g(x) and for h.
+
+    Args:
+        inputs: features of x.
+        hidden: features of h.
+    """
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
