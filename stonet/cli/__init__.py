@@ -11,8 +11,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
@@ -29,6 +27,7 @@ from stonet.cli.options import HELP
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
 from stonet.errors import StonetError
+from stonet.system.interrupts import stopping_once
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and SIGTERM
 MIN_ADDRESS_SPACE = 1_500_000_000  # bytes, that the libraries map when they are loaded
@@ -71,21 +70,29 @@ def main() -> None:
     """Run a command; an error becomes one message and the exit code of its kind."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # endless spinning starves a busy machine
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would compete with PyTorch's
-    with _termination_as_interrupt() as terminated:
+    with stopping_once() as signals:
         try:
             _check_address_space()
             app(prog_name="stonet")
         except (KeyboardInterrupt, SystemExit) as stop:
             if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
                 raise
-            _fail("Stopped.", "Interrupted", TERMINATED if terminated else INTERRUPTED)
+            _fail("Stopped.", "Interrupted", _stopped_code(signals))
         except StonetError as error:
-            stopped = error.exit_code == INTERRUPTED and terminated
-            _fail(str(error), type(error).__name__, TERMINATED if stopped else error.exit_code)
+            stopped = error.exit_code == INTERRUPTED
+            code = _stopped_code(signals) if stopped else error.exit_code
+            _fail(str(error), type(error).__name__, code)
         except Exception as error:
             if os.environ.get("STONET_DEBUG"):
                 raise
+            if signals:  # some libraries turn an interrupt into an error of their own
+                _fail("Stopped.", "Interrupted", _stopped_code(signals))
             _fail(*_explained(error))
+
+
+def _stopped_code(signals: list[int]) -> int:
+    """The exit code after these signals."""
+    return TERMINATED if signal.SIGTERM in signals else INTERRUPTED
 
 
 def _explained(error: Exception) -> tuple[str, str, int]:
@@ -112,26 +119,6 @@ def _check_address_space() -> None:
             f"This process may use {size_label(limit)} of addresses, and stonet needs "
             f"{size_label(MIN_ADDRESS_SPACE)} or more. Raise the limit: ulimit -v unlimited."
         )
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[list[int]]:
-    """SIGTERM as KeyboardInterrupt, so that work is saved; yields the signals that came."""
-    received: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        yield received
-        return
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(message: str, kind: str, code: int) -> NoReturn:

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+@contextmanager
+def stopping_once() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM raise KeyboardInterrupt once; the cleaning up that follows is finished.
+
+    A second signal is answered by a line on stderr, a third one ends the process at once. They
+    stay in force after an interrupt, while the interpreter ends, so that no traceback is printed.
+
+    Yields:
+        the signals that came.
+    """
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            raise KeyboardInterrupt
+        if len(received) > 2:
+            os._exit(128 + number)
+        with suppress(OSError):
+            os.write(2, b"stonet: cleaning up; once more ends it at once.\n")
+
+    with _handled((signal.SIGINT, signal.SIGTERM), stop, lambda: not received):
+        yield received
 
 
 @contextmanager
@@ -35,7 +61,11 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[None]:
+def _handled(
+    numbers: tuple[signal.Signals, ...],
+    handler: Handler,
+    restores: Callable[[], bool] = lambda: True,
+) -> Iterator[None]:
     """Another handler of these signals inside the block; only the main thread can have one."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,5 +74,5 @@ def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[
     try:
         yield
     finally:
-        for number, former in before.items():
+        for number, former in before.items() if restores() else ():
             signal.signal(number, signal.SIG_DFL if former is None else former)

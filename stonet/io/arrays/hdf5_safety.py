@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from stonet.errors import DataError, ResourceError
+from stonet.io.arrays.hdf5_chunks import check_chunks
 from stonet.io.safety import check_declared, check_memory
 from stonet.system.sandbox import CrashError, Handler, Message, Sandbox, StartError, serve
 
@@ -195,6 +196,7 @@ def _check_dataset(dataset: Any, where: str, path: Path) -> None:
     if dataset.chunks:
         chunk = int(np.prod(dataset.chunks, dtype=object)) * item_size
         check_memory(chunk, f"a chunk of {name}", path)
+        check_chunks(dataset, where, path)
     label = dataset.attrs.get("NAME", b"") if "NAME" in dataset.attrs else b""
     if isinstance(label, bytes) and label.startswith(BARE_DIMENSION):
         return

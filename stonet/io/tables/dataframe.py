@@ -10,6 +10,7 @@ import numpy as np
 
 from stonet.errors import DataError, ResourceError, UsageError
 from stonet.io.tables.columns import Table, check_names, find_column, find_time, stem_of
+from stonet.io.tables.parquet_safety import PageSizes, page_sizes
 from stonet.system.resources import memory_budget, size_label
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class ParquetTable(Table):
         self.path, self.origin, self.title = path, str(path), stem_of(path)
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
-            flat = [field for field in schema if field.type.num_fields == 0]
+            flat = [field for field in schema if field.type.num_fields == 0 and not _is_blob(field)]
             self.stored = {field.name: field.name for field in flat}
             self.texts = [field.name for field in flat if str(field.type) in TEXT_TYPES]
             check_names(schema.names, str(path))
@@ -86,9 +87,12 @@ class ParquetTable(Table):
             if unnamed_times and not find_time(schema.names, None):  # the index of a DataFrame
                 self.stored["time"] = self.stored.pop(unnamed_times[0])
             self.names = tuple(self.stored)
-            self._check_size(file.metadata, self.names)
-        with pq.ParquetFile(path, read_dictionary=self.texts) as file:
-            batches = file.iter_batches(SAMPLE_ROWS, columns=list(self.stored.values()))
+            sizes = self._check_size(file.metadata, self.names)
+        with pq.ParquetFile(
+            path, read_dictionary=[] if sizes.largest_delta else self.texts
+        ) as file:
+            count = min(SAMPLE_ROWS, _safe_rows(sizes))
+            batches = file.iter_batches(count, columns=list(self.stored.values()))
             self.sample = _as_text(_plain(self._renamed(next(batches, None))))
 
     def blocks(self, used: Sequence[str], labels: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -99,9 +103,12 @@ class ParquetTable(Table):
         start = 0
         stored = [self.stored[name] for name in used]
         texts = [name for name in stored if name in self.texts]
-        with pq.ParquetFile(self.path, read_dictionary=texts) as file:  # each text once
-            self._check_size(file.metadata, used)
-            for batch in file.iter_batches(TEXT_ROWS if texts else BLOCK_ROWS, columns=stored):
+        with pq.ParquetFile(self.path) as file:
+            sizes = self._check_size(file.metadata, used)
+        rows = min(_safe_rows(sizes), TEXT_ROWS if texts else BLOCK_ROWS)
+        once = [] if sizes.largest_delta else texts  # Arrow has no dictionary of differences
+        with pq.ParquetFile(self.path, read_dictionary=once) as file:  # each text once
+            for batch in file.iter_batches(rows, columns=stored):
                 self._check(batch.nbytes, f"{len(batch)} rows unpack to")
                 frame = self._renamed(batch)[list(used)]
                 frame.index = pd.RangeIndex(start, start + len(frame))
@@ -118,13 +125,16 @@ class ParquetTable(Table):
         frame = pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
         return frame.rename(columns={stored: name for name, stored in self.stored.items()})
 
-    def _check_size(self, metadata: Any, used: Sequence[str]) -> None:
+    def _check_size(self, metadata: Any, used: Sequence[str]) -> PageSizes:
         """Refuse rows, or row groups, that exceed the memory budget."""
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        largest = max((group.total_byte_size for group in groups), default=0)
+        sizes = page_sizes(self.path, metadata, {self.stored[name] for name in used})
         rows = metadata.num_rows * (20 + 4 * len(used))
-        for size, what in ((largest, "a row group unpacks to"), (rows, "its rows take")):
+        for size, what in (
+            (sizes.largest_group, "a row group unpacks to"),
+            (rows, "its rows take"),
+        ):
             self._check(size, what)
+        return sizes
 
     def _check(self, size: int, what: str) -> None:
         if size > memory_budget():
@@ -133,6 +143,16 @@ class ParquetTable(Table):
                 f"({size_label(memory_budget())}, see STONET_MEMORY). Choose --variables, or "
                 "write it again in smaller files and row groups."
             )
+
+
+def _safe_rows(sizes: PageSizes) -> int:
+    """Rows that fit the memory budget even if every text is as long as a page of differences."""
+    return max(1, memory_budget() // max(sizes.largest_delta, 1))
+
+
+def _is_blob(field: Any) -> bool:
+    """Whether a column holds bytes of a fixed length, which are neither numbers nor texts."""
+    return str(field.type).startswith("fixed_size_binary")
 
 
 def _pyarrow(path: Path) -> Any:
