@@ -116,6 +116,7 @@ class GraphBaseline(Forecaster, Generic[Operators]):
 
     lr = 5e-3
     supported_settings: frozenset[str] = frozenset()  # of those that not all baselines have
+    default_past: int | None = DEFAULT_PAST  # steps; None: the complete past
     raced: tuple[tuple[int, float], ...] = ()  # widths and learning rates; the paper's come first
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
@@ -125,7 +126,8 @@ class GraphBaseline(Forecaster, Generic[Operators]):
                 raise UsageError(
                     f"{type(self).__name__} has no use for baseline.{name}: leave it out."
                 )
-        base, past = config.baseline.base, min(config.baseline.past or DEFAULT_PAST, time_spec.past)
+        base, used = config.baseline.base, config.baseline.past or self.default_past
+        past = min(used or time_spec.past, time_spec.past)
         self.base = None if base == "none" else LinearForecast(time_spec, channels, base)
         self.time_spec = replace(time_spec, past=past)  # the past that the baseline itself uses
         self.full_past = time_spec.past
@@ -147,7 +149,7 @@ class GraphBaseline(Forecaster, Generic[Operators]):
         candidates: list[Mapping[str, str | int | float]] = [
             dict(zip(names, pair, strict=True)) for pair in self.raced
         ]
-        if candidates and self.full_past > DEFAULT_PAST:
+        if candidates and self.full_past > (self.default_past or self.full_past):
             candidates.append({**candidates[-1], "baseline.past": self.full_past})
         return tuple(candidates)
 
