@@ -2,13 +2,13 @@ r"""HEALPix: a mesh of equal-area pixels on the sphere, and spherical harmonics 
 
 Pixel centres lie on 4 n - 1 rings of latitude. Ring i of the northern cap (i < n) has 4 i pixels,
 
-    z = 1 - i^2 / (3 n^2),       longitude = (j - 1/2) pi / (2 i)
+    z = 1 - i^2 / (3 n^2),       longitude = (j + 1/2) pi / (2 i)
 
 a ring of the equatorial belt (n <= i <= 3 n) has 4 n pixels, every second ring shifted by half one,
 
-    z = 4/3 - 2 i / (3 n),       longitude = (j - s/2) pi / (2 n),   s = (i - n + 1) mod 2
+    z = 4/3 - 2 i / (3 n),       longitude = (j + s/2) pi / (2 n),   s = (i - n + 1) mod 2
 
-and the southern cap mirrors the northern one.
+and the southern cap mirrors the northern one; j counts from 0.
 
 References:
     K. M. Gorski et al., HEALPix: A Framework for High-Resolution Discretization and Fast Analysis
@@ -53,9 +53,8 @@ def healpix_centres(sides: int) -> Points:
         else:
             count, shift = sides, float((ring - sides + 1) % 2)
             height = 4.0 / 3.0 - 2.0 * ring / (3.0 * sides)
-        number = np.arange(1, 4 * count + 1)
         heights.append(np.full(4 * count, height))
-        longitudes.append((number - shift / 2.0) * 90.0 / count % 360.0)
+        longitudes.append((np.arange(4 * count) + shift / 2.0) * 90.0 / count)
     latitude = np.rad2deg(np.arcsin(np.clip(np.concatenate(heights), -1.0, 1.0)))
     return Points(np.stack([latitude, np.concatenate(longitudes)], axis=1), "sphere")
 

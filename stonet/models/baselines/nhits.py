@@ -70,7 +70,7 @@ class HierarchicalBlock(nn.Module):
         self.sizes = (knots_past, knots)
         for name, size, steps in (("past", knots_past, past), ("future", knots, horizon)):
             matrix = torch.from_numpy(interpolation(size, steps))
-            self.register_buffer(f"interpolation_{name}", matrix.float(), persistent=False)
+            self.register_buffer(f"interpolation_{name}", matrix.T.contiguous(), persistent=False)
 
     def forward(
         self, x: Series, ahead: Float[Tensor, "batch node known"]
@@ -81,7 +81,8 @@ class HierarchicalBlock(nn.Module):
         inputs = torch.cat([pooled.unflatten(0, x.shape[:2]), ahead], dim=-1)
         theta = self.theta(self.body(inputs)).unflatten(-1, (self.channels, -1))
         back, forward = theta.split(self.sizes, dim=-1)
-        return back @ self.interpolation_past.T, forward @ self.interpolation_future.T
+        matrices = self.interpolation_past, self.interpolation_future
+        return back @ matrices[0].to(back), forward @ matrices[1].to(forward)
 
 
 class NHITS(SeriesBaseline):
