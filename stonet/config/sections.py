@@ -213,11 +213,12 @@ class BaselineConfig(Section):
     neighbours: int | None = setting(
         None, "nearest points, itself included; none: 25, or all if there are fewer", ge=1
     )
-    past: int | None = setting(None, "steps of data.past that it uses; none: 12", ge=1)
+    past: int | None = setting(None, "steps of data.past that it uses; none: 12, or raced", ge=1)
     embedding: int | None = setting(None, "width of node embeddings", ge=1)
     base: Literal["none", "persistence", "ridge"] = setting(
         "none", "forecast that the baseline corrects"
     )
+    extras: bool = setting(True, "place and solar elevation as inputs, beside the calendar")
     legacy: bool = setting(False, "as the paper's code ran it, for models with such a form")
 
 

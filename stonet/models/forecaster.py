@@ -254,7 +254,7 @@ class Forecaster(nn.Module, ABC):
         """
         return 0
 
-    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, str | float]]:
+    def candidates(self, config: Config, samples: int) -> Sequence[Mapping[str, str | int | float]]:
         """Settings among which a race chooses; see `stonet.training.race`.
 
         Args:
@@ -262,8 +262,8 @@ class Forecaster(nn.Module, ABC):
             samples: training windows times points.
 
         Returns:
-            dictionaries {"section.key": value} of the sections network, augmentation and train; the
-            first is used where there is no race. None by default.
+            dictionaries {"section.key": value} of the sections network, baseline, augmentation and
+            train; the first is used where there is no race. None by default.
         """
         return ()
 

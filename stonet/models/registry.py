@@ -26,8 +26,12 @@ from stonet.models.baselines.astgcn import ASTGCN
 from stonet.models.baselines.clcrn import CLCRN
 from stonet.models.baselines.climatology import Climatology
 from stonet.models.baselines.dcrnn import DCRNN
+from stonet.models.baselines.dlinear import DLinear
 from stonet.models.baselines.gcgru import GCGRU
+from stonet.models.baselines.mign import MIGN
 from stonet.models.baselines.mstgcn import MSTGCN
+from stonet.models.baselines.nhits import NHITS
+from stonet.models.baselines.patchtst import PatchTST
 from stonet.models.baselines.stgcn import STGCN
 from stonet.models.baselines.tgcn import TGCN
 from stonet.models.forecaster import Builder, Forecaster
@@ -47,8 +51,12 @@ MODELS: dict[str, Builder] = {
     "astgcn": ASTGCN,
     "clcrn": CLCRN,
     "dcrnn": DCRNN,
+    "dlinear": DLinear,
     "gcgru": GCGRU,
+    "mign": MIGN,
     "mstgcn": MSTGCN,
+    "nhits": NHITS,
+    "patchtst": PatchTST,
     "stgcn": STGCN,
     "tgcn": TGCN,
 }

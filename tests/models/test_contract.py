@@ -27,6 +27,7 @@ SMALLER = {  # settings that make a model faster
     **dict.fromkeys(("astgcn", "mstgcn", "stgcn"), ("baseline.hidden=16", "baseline.neighbours=6")),
     "clcrn": ("baseline.neighbours=8",),
     "daily": ("data.past=24",),
+    **dict.fromkeys(("mign", "nhits", "patchtst"), ("baseline.hidden=8",)),
 }
 VARIANTS: dict[str, tuple[str, ...]] = {
     "stonet on the newest value": ("network.anchor=last",),
@@ -45,6 +46,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "dcrnn on a base": ("baseline.base=persistence", "baseline.hidden=8"),
     "gcgru of one layer and term": ("baseline.layers=1", "baseline.order=1"),
     "tgcn legacy": ("baseline.legacy=true", "baseline.hidden=16"),
+    "dlinear on a base": ("baseline.base=ridge",),
+    "patchtst on a base": ("baseline.base=ridge", "baseline.hidden=8", "baseline.layers=1"),
+    "nhits of one layer": ("baseline.base=persistence", "baseline.hidden=8", "baseline.layers=1"),
+    "mign without place": ("baseline.extras=false", "baseline.hidden=6", "baseline.neighbours=4"),
     "clcrn with embeddings": ("baseline.neighbours=8", "baseline.embedding=3"),
 }
 ON_PLANE = ("frame", "fixed", "ode", "diagonal", "dropout")

@@ -90,6 +90,7 @@ class AdaptiveGRU(nn.Module):
 class AGCRN(GraphBaseline[None]):
     """A learned graph and weights for each node; K = 2, 32 hidden features, two layers."""
 
+    raced = ((32, 5e-3), (16, 1e-2))
     supported_settings = frozenset({"embedding", "order"})
     inductive = False  # every node has an embedding
 
@@ -97,7 +98,7 @@ class AGCRN(GraphBaseline[None]):
         super().__init__(config, time_spec, channels, nodes)
         hidden, order = self.baseline.hidden or 32, self.baseline.order or 2
         embedding, layers = self.baseline.embedding or 4, self.baseline.layers or 2
-        inputs = [channels + self.calendar_width] + [hidden] * (layers - 1)
+        inputs = [self.input_width] + [hidden] * (layers - 1)
         self.embedding = nn.Parameter(torch.randn(len(nodes), embedding))
         self.layers = nn.ModuleList(AdaptiveGRU(i, hidden, order, embedding) for i in inputs)
         self.readout = nn.Linear(hidden, self.time_spec.horizon * channels)

@@ -83,6 +83,7 @@ class ASTGCN(GraphBaseline[Filters]):
     """Chebyshev filters under attention; K = 3, one block of 64 features."""
 
     lr = 1e-2
+    raced = ((64, 1e-2), (64, 3e-3), (32, 1e-2))
     supported_settings = frozenset({"order"})
     inductive = False  # V_s, b_s, U_1 and U_2 belong to nodes
 
@@ -90,7 +91,7 @@ class ASTGCN(GraphBaseline[Filters]):
         super().__init__(config, time_spec, channels, nodes)
         hidden, blocks = self.baseline.hidden or 64, self.baseline.layers or 1
         self.order = self.baseline.order or 3
-        inputs, steps = channels + self.calendar_width, self.time_spec.past
+        inputs, steps = self.input_width, self.time_spec.past
         self.attentions, self.blocks = nn.ModuleList(), nn.ModuleList()
         for stride in strides(self.time_spec.past, blocks):
             self.attentions.append(Attention(len(nodes), steps, inputs))

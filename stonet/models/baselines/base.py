@@ -3,13 +3,15 @@
 The published models cannot handle gaps, other times or other places. To give them the same task as
 STONet, gaps in the past are filled in time and from neighbours, times between the trained leads are
 interpolated, and a place that is no node gets the weighted mean of the forecasts at the nearest
-nodes.
+nodes. Beside the values all get the calendar, the place and the solar elevation. Width, learning
+rate and length of the past are chosen by a race (`raced`), in the same budget as STONet's.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -40,11 +42,12 @@ from stonet.models.forecaster import (
     Supervision,
     narrow,
 )
+from stonet.models.point_inputs import PlaceAxes, Sites, make_sites, sun_at_leads, sun_width
 from stonet.system.devices import in_float32, to_device
 
 MIN_NEIGHBOURS, MAX_NEIGHBOURS = 5, 25  # of a node; 25 as in the benchmark of the papers
 NODES_PER_NEIGHBOUR = 14  # fewer neighbours where nodes are few: else a mean blurs everything
-DEFAULT_PAST = 12  # input steps, as in the papers; more cost more than they gain
+DEFAULT_PAST = 12  # input steps, as in the papers; a race may choose more
 INTERPOLATION_NODES = 4  # nodes whose forecasts are averaged at a query that is no node
 Operators = TypeVar("Operators")  # what the layers of a baseline need of the graph
 
@@ -60,6 +63,7 @@ class BaselineNodes(NodeGraph, Generic[Operators]):
 
     operators: Operators
     mean: Operator
+    sites: Sites
 
 
 @dataclass(frozen=True)
@@ -92,22 +96,30 @@ class NodeForecast(Encoding):
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a baseline; the calendar features are the same at all nodes.
+    """The inputs of a baseline; the calendar is the same at all nodes.
 
     Args:
-        past: channels, then calendar; oldest step first.
+        past: channels, calendar, place and the sun at all leads; oldest step first.
         calendar: at the leads 1, 2, ..., horizon.
         channels: number of channels.
+        extra: place and sun at these leads.
     """
 
     past: Float[Tensor, "batch past node feature"]
     calendar: Float[Tensor, "batch future calendar"]
     channels: int
+    extra: Float[Tensor, "batch future node extra"] | None = None
 
     @property
     def last(self) -> Float[Tensor, "batch node channel"]:
         """The values at the issue time."""
         return self.past[:, -1, :, : self.channels]
+
+    def ahead(self) -> Float[Tensor, "batch future node feature"]:
+        """Everything that is known of the leads beforehand: calendar, place and sun."""
+        nodes = self.past.shape[2]
+        calendar = self.calendar[:, :, None].expand(-1, -1, nodes, -1)
+        return calendar if self.extra is None else torch.cat([calendar, self.extra], dim=-1)
 
 
 class GraphBaseline(Forecaster, Generic[Operators]):
@@ -123,6 +135,8 @@ class GraphBaseline(Forecaster, Generic[Operators]):
 
     lr = 5e-3
     supported_settings: frozenset[str] = frozenset()  # of those that not all baselines have
+    default_past: int | None = DEFAULT_PAST  # steps; None: the complete past
+    raced: tuple[tuple[int, float], ...] = ()  # widths and learning rates; the paper's come first
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__()
@@ -131,13 +145,39 @@ class GraphBaseline(Forecaster, Generic[Operators]):
                 raise UsageError(
                     f"{type(self).__name__} has no use for baseline.{name}: leave it out."
                 )
-        base, past = config.baseline.base, min(config.baseline.past or DEFAULT_PAST, time_spec.past)
+        base, used = config.baseline.base, config.baseline.past or self.default_past
+        past = min(used or time_spec.past, time_spec.past)
         self.base = None if base == "none" else LinearForecast(time_spec, channels, base)
         self.time_spec = replace(time_spec, past=past)  # the past that the baseline itself uses
+        self.full_past = time_spec.past
         self.baseline, self.channels, self.nodes = config.baseline, channels, nodes
         default = min(max(len(nodes) // NODES_PER_NEIGHBOUR, MIN_NEIGHBOURS), MAX_NEIGHBOURS)
         self.num_neighbours = config.baseline.neighbours or default
         self.calendar_width = 2 * time_spec.features  # sine and cosine of day and year
+        extras = config.baseline.extras and not config.baseline.legacy
+        self.axes = PlaceAxes(nodes) if extras else None
+        place, leads = (self.axes.width, sun_width(time_spec)) if self.axes else (0, 0)
+        self.input_width = channels + self.calendar_width + place + leads
+        self.ahead_width = self.calendar_width + place + min(leads, 1)
+
+    def candidates(
+        self, config: Config, samples: int
+    ) -> tuple[Mapping[str, str | int | float], ...]:
+        """Widths and learning rates, the smallest also with the complete past."""
+        names = "baseline.hidden", "train.lr"
+        candidates: list[Mapping[str, str | int | float]] = [
+            dict(zip(names, pair, strict=True)) for pair in self.raced
+        ]
+        if candidates and self.full_past > (self.default_past or self.full_past):
+            candidates.append({**candidates[-1], "baseline.past": self.full_past})
+        return tuple(candidates)
+
+    def adopt_closed_form(self, other: Forecaster) -> bool:
+        """Copy the linear forecast, which depends neither on the width nor on the used past."""
+        if self.base is None or not isinstance(other, GraphBaseline) or other.base is None:
+            return False
+        self.base.load_state_dict(other.base.state_dict())
+        return True
 
     @abstractmethod
     def operators(self, nodes: Points) -> Operators:
@@ -171,7 +211,9 @@ class GraphBaseline(Forecaster, Generic[Operators]):
                 "points, in their order, and cannot take others."
             )
         mean = random_walk(adjacency(nodes, self.num_neighbours))
-        return BaselineNodes(self.operators(nodes), Operator.of(mean, *self._device_dtype))
+        axes = self.axes or PlaceAxes(nodes)
+        sites = make_sites(nodes, axes).to(*self._device_dtype)
+        return BaselineNodes(self.operators(nodes), Operator.of(mean, *self._device_dtype), sites)
 
     def query_graph(self, nodes: Points, queries: Points) -> BaselineQueries:
         """The nearest nodes of each query, weighted by 1 / distance^2."""
@@ -223,7 +265,7 @@ class GraphBaseline(Forecaster, Generic[Operators]):
     ) -> NodeForecast:
         """The forecast at the nodes; lead 0 is the newest value, or no correction of the base."""
         graph = narrow(graph, BaselineNodes)
-        inputs = self._inputs(batch, graph.mean)
+        inputs = self._with_extras(self._inputs(batch, graph.mean), batch, graph.sites)
         forecast = self.forecast_nodes(inputs, graph.operators, supervision)
         now = inputs.last if self.base is None else torch.zeros_like(inputs.last)
         return NodeForecast(torch.cat([now[:, None], forecast], dim=1))
@@ -254,6 +296,21 @@ class GraphBaseline(Forecaster, Generic[Operators]):
         return Inputs(
             torch.cat([past, here], -1), calendar[:, self.time_spec.past :], self.channels
         )
+
+    def _with_extras(self, inputs: Inputs, batch: Batch, sites: Sites) -> Inputs:
+        """The inputs with place, and with the sun at all leads where there are hours."""
+        if self.axes is None:
+            return inputs
+        size, steps = inputs.past.shape[:2]
+        place = sites.place.to(inputs.past.dtype)
+        parts = [inputs.past, place.expand(size, steps, -1, -1)]
+        extra = place.expand(size, self.time_spec.horizon, -1, -1)
+        sun = sun_at_leads(batch, sites, self.time_spec)  # point batch lead
+        if sun is not None:
+            sun = sun.to(place.dtype)
+            parts.append(sun.transpose(0, 1)[:, None].expand(-1, steps, -1, -1))
+            extra = torch.cat([extra, sun[..., 1:].permute(1, 2, 0)[..., None]], dim=-1)
+        return replace(inputs, past=torch.cat(parts, dim=-1), extra=extra)
 
     def _calendar(
         self, batch: Batch, steps: Float[Tensor, " step"]

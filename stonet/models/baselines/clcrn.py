@@ -292,6 +292,7 @@ class CLCRN(Recurrent[Neighbourhood]):
     """The learned kernel in gated recurrent units; 32 hidden features, two layers."""
 
     lr = 1e-2
+    raced = ((32, 1e-2), (16, 1e-2))
     supported_settings = frozenset({"embedding"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
@@ -302,7 +303,7 @@ class CLCRN(Recurrent[Neighbourhood]):
         super().__init__(
             config, time_spec, channels, nodes, cell, hidden, layers=2, encoder_inputs=hidden
         )
-        features = channels + self.calendar_width
+        features = self.input_width
         self.scale = LengthScale.of(nodes, self.num_neighbours)
         self.kernel = Kernel()
         self.lift = dense(features, LIFTED_FEATURES)

@@ -38,6 +38,7 @@ class DCRNN(Recurrent[Walks]):
     """Diffusions in gated recurrent units; two steps (K = 3), 64 hidden features, two layers."""
 
     lr = 2e-3
+    raced = ((64, 2e-3), (32, 5e-3), (16, 1e-2))
     supported_settings = frozenset({"legacy", "order"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:

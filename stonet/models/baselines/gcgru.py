@@ -34,6 +34,7 @@ class GCGRU(Recurrent[Operator]):
     """Chebyshev filters in gated recurrent units; K = 3, 64 hidden features, two layers."""
 
     lr = 2e-3
+    raced = ((64, 2e-3), (32, 5e-3), (16, 1e-2))
     supported_settings = frozenset({"legacy", "order"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:

@@ -117,7 +117,7 @@ def _scaled(a: Matrix, left: np.ndarray, right: np.ndarray) -> Matrix:
 
 @dataclass(frozen=True)
 class Operator:
-    """A sparse matrix on the nodes, applied to all samples and features, and its transpose.
+    """A sparse matrix (target, source), applied to all samples and features, and its transpose.
 
     Args:
         matrix: sparse.
@@ -138,11 +138,11 @@ class Operator:
         """
         return Operator(_tensor(a, device, dtype), _tensor(csr_array(a.T), device, dtype))
 
-    def __call__(self, x: Float[Tensor, "node ..."]) -> Float[Tensor, "node ..."]:
+    def __call__(self, x: Float[Tensor, "source ..."]) -> Float[Tensor, "target ..."]:
         """A x, along the first axis."""
         flat = x.reshape(len(x), -1)
         flat = _Apply.apply(flat, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
-        return flat.view(x.shape)
+        return flat.view(-1, *x.shape[1:])
 
 
 class _Apply(torch.autograd.Function):

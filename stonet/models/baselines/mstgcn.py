@@ -37,13 +37,14 @@ class MSTGCN(GraphBaseline[Operator]):
     """Chebyshev filters and convolutions over time; K = 3, four blocks of 64 features."""
 
     lr = 2e-3
+    raced = ((64, 2e-3), (32, 5e-3), (16, 1e-2))
     supported_settings = frozenset({"order"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:
         super().__init__(config, time_spec, channels, nodes)
         hidden, blocks = self.baseline.hidden or 64, self.baseline.layers or 4
         self.order = self.baseline.order or 3
-        inputs = [channels + self.calendar_width] + [hidden] * (blocks - 1)
+        inputs = [self.input_width] + [hidden] * (blocks - 1)
         steps = strides(self.time_spec.past, blocks)
         self.blocks = nn.ModuleList(
             ConvBlock(width, hidden, self.order, stride)

@@ -12,7 +12,7 @@ References:
 
 Deviations:
     - Encoder and decoder have different cells; the papers' code shares one stack (baseline.legacy).
-    - The decoder also gets the calendar of the time that it forecasts.
+    - The decoder also gets the calendar and the sun of the time that it forecasts, and the place.
     - The probability of targets decreases with the share of the training, whatever its length.
 """
 
@@ -136,9 +136,9 @@ class Recurrent(GraphBaseline[Operators]):
         super().__init__(config, time_spec, channels, nodes)
         self.hidden = config.baseline.hidden or hidden
         deeper = [self.hidden] * ((config.baseline.layers or layers) - 1)
-        inputs = channels + self.calendar_width
-        widths = [encoder_inputs or inputs, *deeper]
+        widths = [encoder_inputs or self.input_width, *deeper]
         self.encoder = nn.ModuleList(cell(width, self.hidden) for width in widths)
+        inputs = channels + self.ahead_width
         shared = config.baseline.legacy and encoder_inputs is None
         self.decoder = (
             None if shared else nn.ModuleList(cell(w, self.hidden) for w in [inputs, *deeper])
@@ -173,10 +173,9 @@ class Recurrent(GraphBaseline[Operators]):
         batch, _, nodes, _ = inputs.past.shape
         forced = forced_leads(supervision, self.time_spec.horizon)
         value = inputs.past.new_zeros(nodes, batch, self.channels)  # GO
-        forecast = []
+        forecast, ahead = [], inputs.ahead().permute(1, 2, 0, 3)  # future node batch feature
         for step in range(self.time_spec.horizon):
-            calendar = inputs.calendar[:, step].expand(nodes, -1, -1)
-            states = decode(torch.cat([value, calendar], dim=-1), states)
+            states = decode(torch.cat([value, ahead[step]], dim=-1), states)
             value = self.readout(states[-1])
             forecast.append(value)
             if supervision is not None and forced[step]:

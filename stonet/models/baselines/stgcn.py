@@ -97,6 +97,7 @@ class Block(nn.Module):
 class STGCN(GraphBaseline[Operator]):
     """Gated convolutions around a Chebyshev filter; K = 3, one block of 128 features."""
 
+    raced = ((128, 5e-3), (32, 1e-2), (32, 3e-3))
     supported_settings = frozenset({"order"})
     inductive = False  # gains and biases belong to nodes
 
@@ -107,7 +108,7 @@ class STGCN(GraphBaseline[Operator]):
         width = (self.time_spec.past - 1) // (2 * blocks) + 1  # the largest that fits the past
         self.used_steps = 2 * blocks * (width - 1) + 1  # newest steps that the forecast uses
         between = [hidden] * (blocks - 1)
-        inputs = [channels + self.calendar_width, *between]
+        inputs = [self.input_width, *between]
         outputs = [*between, self.time_spec.horizon * channels]
         stack = [
             Block((a, hidden, b), order, width, len(nodes))

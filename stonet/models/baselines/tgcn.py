@@ -89,6 +89,7 @@ class TGCN(Recurrent[Operator]):
     """Graph convolutions in front of gated recurrent units; 128 hidden features, two layers."""
 
     lr = 2e-3
+    raced = ((128, 2e-3), (32, 1e-2), (16, 1e-2))
     supported_settings = frozenset({"legacy"})
 
     def __init__(self, config: Config, time_spec: TimeSpec, channels: int, nodes: Points) -> None:

@@ -23,7 +23,9 @@ NODES, CHANNELS, EXTRA, PAST, HORIZON = 6, 2, 4, 3, 5
 
 def made(*settings: str, nodes: Points | None = None) -> AGCRN:
     """A small model in float64 with perturbed parameters and a calendar."""
-    config = load_config(settings=("baseline.hidden=3", "baseline.embedding=2", *settings))
+    config = load_config(
+        settings=("baseline.extras=false", "baseline.hidden=3", "baseline.embedding=2", *settings)
+    )
     time_spec = TimeSpec(3600 * SECOND, PAST, HORIZON, calendar=True)
     model = AGCRN(config, time_spec, CHANNELS, nodes or small_points("plane", NODES))
     return perturb(model.double())  # type: ignore[return-value]
@@ -140,7 +142,7 @@ def test_targets_have_no_influence() -> None:
 
 def test_the_number_of_parameters() -> None:
     """The published benchmark has an embedding per layer (N x 4) and one readout per step."""
-    config = load_config(settings=["baseline.order=2"])
+    config = load_config(settings=["baseline.order=2", "baseline.extras=false"])
     nodes = small_points("sphere", 2048)
     model = AGCRN(config, TimeSpec(SECOND, 12, 12, calendar=False), 1, nodes)
     count = sum(p.numel() for p in model.parameters())

@@ -38,6 +38,7 @@ from stonet.models.baselines.graph_filters import (
     symmetric,
 )
 from stonet.models.forecaster import Supervision
+from stonet.models.point_inputs import sun_at_leads
 from stonet.models.registry import build_model
 
 HERE = torch.device("cpu"), torch.float64
@@ -248,7 +249,7 @@ def test_without_any_observation_the_inputs_are_the_mean() -> None:
     batch = batch_at(case, [1.0, 2.0, 3.0, 4.0])
     observed = torch.zeros_like(batch.frames, dtype=torch.bool)
     forecast(model, replace(batch, frames=batch.frames * 0, observed=observed), case.nodes)
-    assert not model.calls[-1][0].past.any()
+    assert not model.calls[-1][0].past[..., : model.channels].any()
 
 
 def test_a_missing_value_has_no_influence() -> None:
@@ -271,7 +272,30 @@ def test_inputs_and_targets_have_their_calendar() -> None:
     close = {"rtol": 0, "atol": 5e-6}  # the calendar of a batch is in float32
     torch.testing.assert_close(inputs.calendar, circle(batch.future_time), **close)
     past = circle(batch.frame_time[batch.past])[:, :, None].expand(-1, -1, 24, -1)
-    torch.testing.assert_close(inputs.past[..., 2:], past, **close)
+    torch.testing.assert_close(inputs.past[..., 2:4], past, **close)
+
+
+def test_inputs_have_place_and_sun() -> None:
+    """The sun at all leads with every step of the past, and at its lead with each lead."""
+    case, model = cubic_case("sphere")
+    batch = batch_at(case, [1.0, 2.0, 3.0, 4.0])
+    forecast(model, batch, case.nodes)
+    inputs, sites = model.calls[-1][0], model.node_graph(case.nodes).sites
+    sun = sun_at_leads(batch, sites, model.time_spec)
+    assert sun is not None and model.axes is not None
+    width = model.axes.width
+    for window, step, node in ((0, 0, 0), (1, 3, 7)):
+        row = inputs.past[window, step, node, 4:]
+        torch.testing.assert_close(row[:width].double(), sites.place[node].double())
+        torch.testing.assert_close(row[width:].double(), sun[node, window].double())
+        ahead = inputs.ahead()[window, step, node]
+        assert torch.equal(ahead[:2], inputs.calendar[window, step])
+        torch.testing.assert_close(ahead[-1].double(), sun[node, window, step + 1].double())
+    assert inputs.past.shape[-1] == model.input_width
+    assert inputs.ahead().shape[-1] == model.ahead_width
+    plain = cubic_case("sphere", "baseline.extras=false")[1]
+    forecast(plain, batch, case.nodes)
+    assert plain.calls[-1][0].past.shape[-1] == plain.input_width == 4
 
 
 def supervision_of(case: Case) -> Supervision:

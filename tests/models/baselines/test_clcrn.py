@@ -41,7 +41,7 @@ def case_of(place: str, form: str = "") -> Case:
 
 def made(*settings: str, kind: str = "sphere", nodes: Points | None = None) -> CLCRN:
     """A small model in float64 with perturbed parameters and a calendar."""
-    small = (f"baseline.neighbours={NEAR}", "baseline.hidden=3", *settings)
+    small = (f"baseline.neighbours={NEAR}", "baseline.hidden=3", "baseline.extras=false", *settings)
     time_spec = TimeSpec(3600 * SECOND, PAST, HORIZON, calendar=True)
     nodes = small_points(kind, NODES) if nodes is None else nodes
     return perturb(CLCRN(load_config(settings=small), time_spec, CHANNELS, nodes).double())  # type: ignore
@@ -268,7 +268,8 @@ def test_units_and_the_range_of_longitudes_do_not_matter(kind: str, change) -> N
 def count_of(*settings: str) -> int:
     time_spec = TimeSpec(SECOND, 12, 12, calendar=False)
     nodes = small_points("sphere", 2048)
-    model = CLCRN(load_config(settings=settings), time_spec, 1, nodes)
+    config = load_config(settings=("baseline.extras=false", *settings))
+    model = CLCRN(config, time_spec, 1, nodes)
     return sum(p.numel() for p in model.parameters())
 
 

@@ -20,6 +20,7 @@ from stonet.models.registry import build_model
 from stonet.training.fit import fit_run
 
 NODES, NEIGHBOURS, HIDDEN, CHANNELS, EXTRA, HORIZON = 9, 4, 3, 2, 4, 5
+VALUES_ONLY = ("baseline.extras=false",)
 NAMES = ["astgcn", "mstgcn", "stgcn"]
 PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, at import
 
@@ -27,7 +28,9 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 def made(name: str, *settings: str, past: int = 6, nodes: int = NODES) -> GraphBaseline:
     """A small baseline in float64 with perturbed parameters and a calendar."""
     small = (f"baseline.neighbours={NEIGHBOURS}", f"baseline.hidden={HIDDEN}")
-    config = load_config(settings=(f"model={name}", "baseline.past=99", *small, *settings))
+    config = load_config(
+        settings=(f"model={name}", "baseline.past=99", *VALUES_ONLY, *small, *settings)
+    )
     time_spec = TimeSpec(step=3600 * 10**9, past=past, horizon=HORIZON, calendar=True)
     model = build_model(config, time_spec, CHANNELS, small_points("plane", nodes))
     assert isinstance(model, GraphBaseline)
@@ -283,7 +286,7 @@ def test_models_with_weights_per_node_refuse_other_nodes() -> None:
 
 
 def parameters(name: str, *settings: str) -> int:
-    config = load_config(settings=(f"model={name}", *settings))
+    config = load_config(settings=(f"model={name}", *VALUES_ONLY, *settings))
     time_spec = TimeSpec(step=10**9, past=12, horizon=12, calendar=False)
     model = build_model(config, time_spec, 1, small_points("sphere", 2048))
     return sum(p.numel() for p in model.parameters())

@@ -30,7 +30,7 @@ PEERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyG's own, a
 def made(name: str, *settings: str) -> Recurrent:
     """A small baseline in float64 with perturbed parameters and a calendar."""
     small = (f"baseline.neighbours={NEIGHBOURS}", f"baseline.hidden={HIDDEN}")
-    config = load_config(settings=(f"model={name}", *small, *settings))
+    config = load_config(settings=(f"model={name}", "baseline.extras=false", *small, *settings))
     time_spec = TimeSpec(step=3600 * 10**9, past=3, horizon=4, calendar=True)
     model = build_model(config, time_spec, CHANNELS, small_points("plane", NODES))
     assert isinstance(model, Recurrent)
@@ -247,7 +247,7 @@ def test_without_edges_a_model_is_a_gru_at_every_point(name: str) -> None:
 
 
 def parameters(name: str, *settings: str) -> int:
-    config = load_config(settings=(f"model={name}", *settings))
+    config = load_config(settings=(f"model={name}", "baseline.extras=false", *settings))
     time_spec = TimeSpec(step=10**9, past=12, horizon=12, calendar=False)
     model = build_model(config, time_spec, 1, small_points("sphere", 2048))
     return sum(p.numel() for p in model.parameters())
