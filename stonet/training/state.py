@@ -99,7 +99,7 @@ def restore(
 def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[str, Any]:
     """What must be equal for a training to be resumed; its length and device may change."""
     config = trained.config.model_dump()
-    for key in ("epochs", "minutes", "patience", "save_every", "device"):
+    for key in ("epochs", "minutes", "patience", "save_every", "device", "fallback"):
         config["train"].pop(key)
     data = {
         "name": trained.dataset,
