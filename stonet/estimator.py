@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,6 +46,7 @@ from stonet.training.trainer import Progress, StepCallback
 if TYPE_CHECKING:
     import pandas as pd
 
+LOGGER = logging.getLogger(__name__)
 PARAMETERS_FILE = "estimator.json"  # in a run folder: the parameters of the estimator
 
 
@@ -191,6 +193,8 @@ class STONet(display.Described):
 
             task = Task.of(as_dataset(data, config.read), config)
             self._trained, self.state = fit_run(task, folder, resume, on_event)
+        for choice in self._trained.choices:
+            LOGGER.warning("Validation favours a reference forecast. %s.", choice)
         self._calibration = calibrate_run(self._trained, task, folder)
         self._metrics = summary(self.state)
         if folder is not None and distributed.is_first():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,10 +112,13 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
     with resumable(), training_bar(quiet) as watch:
         trained, state = fit_run(task, out, resume, watch)
     calibrate_run(trained, task, out)
+    for choice in trained.choices:
+        say(f"WARNING: validation favours a reference forecast. {choice}.", quiet)
     if not quiet and len(task.nodes) <= MAX_LAPTOP_POINTS:
         _compare_with_persistence(trained, task)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
+        result["choices"] = [asdict(choice) for choice in trained.choices]
         print_json(result | provenance(trained.config, started))
     if state.isolated:
         say(f"{state.isolated} points have no neighbour within the radius; linked to the nearest.",

@@ -280,6 +280,10 @@ class TrainConfig(Section):
     precision: Literal["float32", "bf16"] = setting(
         "float32", "precision of matrix products in training steps"
     )
+    fallback: bool | None = setting(
+        None,
+        "use reference forecasts where they are better in validation; none: the model's own",
+    )
     seed: int = setting(0, "seed of initial weights and of all random draws")
 
     @property

@@ -18,10 +18,9 @@ from stonet.errors import DataError
 from stonet.evaluation.calibrated import PartCorrector
 from stonet.evaluation.metrics import Record, Statistics, deviation, find
 from stonet.evaluation.probabilistic import IntervalStatistics
-from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster, Graphs
-from stonet.models.registry import REFERENCE_FORECASTS, build_model
 from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.training.references import references_of
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
@@ -94,33 +93,16 @@ def evaluate(
 def reference_forecasts(
     trained: TrainedModel, task: Task, fitted: bool = True
 ) -> dict[str, Forecaster]:
-    """The trained model and its reference forecasts, fitted to the task's training part.
-
-    Daily persistence is left out where the inputs are shorter than a day or have no hours. If the
-    model has a linear base, that base is the linear reference.
+    """The trained model and its reference forecasts (`stonet.training.references`), by name.
 
     Args:
         trained: the trained model.
         task: the data.
-        fitted: whether references are fitted to the training part. If all of the data are scored,
-            they would have seen what they forecast: only those without a fit remain.
+        fitted: whether references are fitted to the training part; if not, only those remain that
+            need no fit.
     """
-    models: dict[str, Forecaster] = {trained.config.model: trained.model}
-    base = getattr(trained.model, "base", None)
-    for name in REFERENCE_FORECASTS:
-        if name in models or (name == "daily" and no_daily(trained.time_spec) is not None):
-            continue
-        if name == "linear" and base is not None and base.kind == "ridge":
-            models[name] = LinearForecaster(base)
-            continue
-        if not fitted and name not in ("persistence", "daily"):
-            continue
-        config = trained.config.model_copy(update={"model": name})
-        models[name] = build_model(config, trained.time_spec, len(trained.channels), task.nodes)
-        if fitted:
-            train = task.windows("train", task.stride)
-            models[name].fit_closed_form(train, task.validation_windows, task.nodes)
-    return models
+    named = {trained.config.model: trained.model}
+    return named | references_of(trained, task, fitted)
 
 
 def score(

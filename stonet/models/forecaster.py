@@ -146,6 +146,7 @@ class Forecaster(nn.Module, ABC):
     hidden_sensors: float = 0.0  # share of sensors hidden in a training step
     consecutive: int = 1  # consecutive windows in a batch; pays if windows share their frames
     tiled: bool = False  # a forecast depends on nearby nodes only: `adjacency` and `tile` exist
+    fallback: bool = False  # default of train.fallback
     frame_wise: bool = False  # `encode` gives a FrameEncoding, each row from its frame alone
 
     def node_graph(self, nodes: Points) -> NodeGraph:

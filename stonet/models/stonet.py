@@ -98,6 +98,7 @@ class STONetwork(Forecaster):
     muon = True
     adam_only = ("decoder.trunk", "decoder.bias", "parametric")
     hidden_sensors = 0.1
+    fallback = True
     skips_weights = True  # those of points without a past, where all points have one
     scale: Tensor
     blend: Tensor

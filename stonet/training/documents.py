@@ -18,6 +18,7 @@ from stonet.data.geometry import Points
 from stonet.data.scaling import Scaler
 from stonet.data.time_spec import TimeSpec
 from stonet.errors import ModelFileError
+from stonet.training.choice import Choice, Choices, check_choices
 
 COUNTING_SECTIONS = ("read", "data", "train", "pretraining")  # no sizes of a model
 MAX_SIZE = 2**16  # of a setting that is a width, a number of layers and the like
@@ -167,6 +168,19 @@ def scaler_of(values: Any, channels: int) -> Scaler:
     if min(scaler.std) <= 0:
         raise ValueError(f"scaler.std holds {min(scaler.std)}; expected positive numbers")
     return scaler
+
+
+def choices_of(values: Any, channels: Sequence[str], horizon: int) -> Choices:
+    """The choices of a document; none where it has no such entry.
+
+    Raises:
+        ValueError: they are no list, or name what does not exist.
+    """
+    if values is None:
+        return ()
+    if not isinstance(values, list) or len(values) > len(channels) * horizon:
+        raise ValueError(f"choices are {type(values).__name__}; expected a short list")
+    return check_choices(tuple(typed(Choice, value) for value in values), channels, horizon)
 
 
 def points_of(values: Mapping[str, Any]) -> Points:

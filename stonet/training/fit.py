@@ -8,7 +8,9 @@ from typing import Any
 
 from stonet.errors import UsageError
 from stonet.system import distributed
+from stonet.training.fallback import with_fallback
 from stonet.training.race import trainer_after_race
+from stonet.training.references import references_of
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
@@ -33,17 +35,29 @@ def fit_run(
         replace_run: replace a run that the folder holds.
     """
     if folder is None or not distributed.is_first():
-        trainer = trainer_after_race(task, None, resume)
-        return trainer.trained, trainer.fit(None, resume, watch)
+        return _trained(task, None, resume, watch)
     Trainer(TrainedModel.untrained(task), task)  # refuses what is impossible before a run exists
     place = RunFolder(folder)
     with place.lock():
         if not (resume or replace_run):
             check_empty(place)
-        trainer = trainer_after_race(task, place, resume)
-        state = trainer.fit(place, resume, watch)
-        place.publish(trainer.trained.files(summary(state)))
-    return trainer.trained, state
+        trained, state = _trained(task, place, resume, watch)
+        place.publish(trained.files(summary(state)))
+    return trained, state
+
+
+def _trained(
+    task: Task, place: RunFolder | None, resume: bool, watch: StepCallback
+) -> tuple[TrainedModel, State]:
+    """Train; the first process compares with reference forecasts, whose fit is in the budget."""
+    trainer = trainer_after_race(task, place, resume)
+    if not (trainer.config.fallback and trainer.optimisers and distributed.is_first()):
+        return trainer.trained, trainer.fit(place, resume, watch)
+    started = trainer.clock()
+    references = references_of(trainer.trained, trainer.task)
+    trainer.charge(trainer.clock() - started)
+    state = trainer.fit(place, resume, watch)
+    return with_fallback(trainer.trained, trainer.task, references), state
 
 
 def check_empty(place: RunFolder) -> None:

@@ -128,7 +128,7 @@ def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[
         validation: number of validation windows.
     """
     config = trained.config.model_dump()
-    for key in ("epochs", "minutes", "patience", "save_every", "device"):
+    for key in ("epochs", "minutes", "patience", "save_every", "device", "fallback"):
         config["train"].pop(key)
     data = {
         "name": trained.dataset,

@@ -26,6 +26,7 @@ from stonet.models.forecaster import Forecaster
 from stonet.models.registry import build_model
 from stonet.training import documents
 from stonet.training.allocation import allocation_limited
+from stonet.training.choice import Choices, untrained_combination
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 
@@ -46,6 +47,7 @@ class TrainedModel:
         channels: names.
         units: one for each channel.
         dataset: name or file of the training data.
+        choices: where reference forecasts are part of the model.
 
     Example:
         >>> trained = TrainedModel.load("runs/uk")
@@ -60,6 +62,7 @@ class TrainedModel:
     channels: tuple[str, ...]
     units: tuple[str, ...]
     dataset: str
+    choices: Choices = ()
 
     @staticmethod
     def untrained(task: Task) -> TrainedModel:
@@ -96,6 +99,7 @@ class TrainedModel:
             "channels": display.channels_with_units(self.channels, self.units),
             "times": f"{times.past} steps in, {times.horizon} out, {step} each",
             "extent": f"{points} on a {display.extent(self.nodes)}",
+            **({"reference forecasts": "; ".join(map(str, self.choices))} if self.choices else {}),
         }
 
     def files(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
@@ -117,6 +121,7 @@ class TrainedModel:
             "units": list(self.units),
             "time_spec": asdict(self.time_spec),
             "config": self.config.model_dump(),
+            "choices": [asdict(choice) for choice in self.choices],
         }
         documents = {
             "config": config,
@@ -148,13 +153,18 @@ class TrainedModel:
             config, nodes = documents.config_of(document["config"]), documents.points_of(points)
             time_spec = documents.time_spec_of(document["time_spec"])
             scaler = documents.scaler_of(scaling, len(channels))
+            choices = documents.choices_of(document.get("choices"), channels, time_spec.horizon)
             weights, _ = unpack(folder.read("model.safetensors"), f"{path}/model.safetensors")
             with allocation_limited(weights):
                 model = build_model(config, time_spec, len(channels), nodes)
+                if choices:
+                    model = untrained_combination(
+                        model, choices, config, time_spec, channels, nodes
+                    )
             model.load_state_dict(weights)
             dataset = str(document["dataset"])
             return TrainedModel(
-                model.eval(), config, time_spec, scaler, nodes, channels, units, dataset
+                model.eval(), config, time_spec, scaler, nodes, channels, units, dataset, choices
             )
         except (ModelFileError, ResourceError):
             raise
@@ -233,6 +243,7 @@ class TrainedModel:
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
             *_race_lines(metrics.get("race")),
+            *(f"- validation favours a reference forecast: {choice}" for choice in self.choices),
             "",
             "Use it: `stonet predict FOLDER DATA -o forecast.nc`, or in Python "
             '`stonet.STONet.load("FOLDER").predict(field)`.',
@@ -279,7 +290,7 @@ def _with_model_defaults(config: Config, model: Forecaster) -> Config:
         missing = [name for name in names if getattr(section, name) is None]
         return section.model_copy(update={name: getattr(model, name) for name in missing})
 
-    names = ("lr", "decay", "consecutive", "alpha", "batch", "schedule")
+    names = ("lr", "decay", "consecutive", "alpha", "batch", "schedule", "fallback")
     train = filled(config.train, names)
     augmentation = filled(config.augmentation, ("hidden_sensors",))
     return config.model_copy(update={"train": train, "augmentation": augmentation})

@@ -129,6 +129,11 @@ class Trainer:
         self.before = 0.0 if race is None else race.spent  # seconds spent before `started`
         self.started = self.clock()
 
+    def charge(self, seconds: float) -> None:
+        """Count work done before `fit` as part of a budget of minutes, at most half of it."""
+        if self.schedule.seconds is not None:
+            self.before += min(seconds, 0.5 * self.schedule.seconds)
+
     def fit(
         self,
         folder: RunFolder | None = None,
@@ -394,10 +399,8 @@ class Trainer:
         if folder is not None:
             if self.schedule.seconds is not None:
                 self.state.spent = self._seconds()
-            requirements = self._requirements()
-            folder.save_state(
-                serialise(self.state, self.model, self.best, self.optimisers, requirements)
-            )
+            saved = self.state, self.model, self.best, self.optimisers, self._requirements()
+            folder.save_state(serialise(*saved))
 
     def _requirements(self) -> dict[str, Any]:
         return compatibility(self.trained, len(self.windows), len(self.validation))
