@@ -27,7 +27,7 @@ from stonet.data.field import Field
 from stonet.data.geometry import Points
 from stonet.errors import DataError, UsageError, unknown_name
 from stonet.evaluation.metrics import Record
-from stonet.plotting.maps import AXES, MapProjection
+from stonet.plotting.maps import MapProjection
 
 DPI = 150
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -81,7 +81,7 @@ def snapshots(
     value_scale = {"norm": _robust_scale(scaled), "cmap": "viridis"}
     error_scale = {"norm": _symmetric_scale(error), "cmap": "RdBu_r"}
     projection = MapProjection.of(forecast.points)
-    x_label, y_label = AXES[forecast.points.kind]
+    x_label, y_label = projection.labels
     width, height = projection.panel()
     size = (2.1 + width * len(leads), 1.2 + height * 3 + (0.3 if title else 0.0))
     figure = Figure(figsize=size, dpi=DPI, layout="compressed")

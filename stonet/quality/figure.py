@@ -22,7 +22,7 @@ from stonet.plotting.figures import (
     format_time_axis,
     quantity_label,
 )
-from stonet.plotting.maps import AXES, MapProjection
+from stonet.plotting.maps import MapProjection
 from stonet.quality.checks import CheckInput
 from stonet.quality.report import MAX_DEGREE, Report
 
@@ -74,15 +74,8 @@ def _draw_map(axes: Axes, data: CheckInput) -> None:
     share = data.statistics.availability.mean(0)
     order = np.argsort(-share, kind="stable")
     projection = MapProjection.of(points)
-    x, y = projection.project(points)[order].T
-    size = float(np.clip(6_000 / len(points), 0.4, 45))
-    edge = 0.3 if len(points) < 1_000 else 0.0
-    axes.scatter(
-        x, y, c=share[order], s=size, linewidths=edge, edgecolors="0.3", rasterized=True, **SCALE
-    )
-    projection.format_axes(axes)
-    axes.set_facecolor("0.96")
-    x_label, y_label = AXES[points.kind]
+    projection.draw_dots(axes, points.take(order), share[order].astype(np.float64), **SCALE)
+    x_label, y_label = projection.labels
     axes.set(xlabel=x_label, ylabel=y_label, title="Stations")
 
 
