@@ -31,9 +31,10 @@ LAYERS = {
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
 }
-LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality")]
+LAYERS["reporting"] = [name for name in LAYERS if name != "quality"]
+LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality", "reporting")]
 LAYERS["experiments"] = [
-    name for name in LAYERS if name not in ("inference", "quality", "estimator")
+    name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
 ]
 LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these

@@ -23,6 +23,7 @@ from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
+from stonet.cli.influence import influence
 from stonet.cli.options import HELP
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
@@ -41,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (demo, check, fit, predict, hindcast, evaluate, compare, reproduce):
+for command in (*(demo, check, fit, predict, hindcast, evaluate, compare, influence, reproduce),):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,29 @@ Group = Literal["seen", "unseen", "unseen-no-history"]
 Index = Int64[np.ndarray, " point"]
 
 
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Forecasts of some windows and the observed values, in the data's units.
+
+    Args:
+        chosen: positions of the windows.
+        forecast: of the model or of a reference.
+        truth: 0 where it was not observed.
+        observed: the mask of the truth.
+        quantiles: of calibrated forecasts.
+    """
+
+    chosen: Int64[np.ndarray, " batch"]
+    forecast: Float64[Tensor, "batch future query channel"]
+    truth: Float[Tensor, "batch future query channel"]
+    observed: Bool[Tensor, "batch future query channel"]
+    quantiles: Float64[np.ndarray, "quantile batch future query channel"] | None = None
+
+
+# (name of the model, group of points, positions of these points, windows, what was scored)
+Observer = Callable[[str, Group, Index, Windows, ScoredBatch], None]
+
+
 def evaluate(
     trained: TrainedModel,
     task: Task,
@@ -39,6 +63,7 @@ def evaluate(
     on_progress: ProgressCallback = ignore_progress,
     calibrations: Mapping[str, Calibration] | None = None,
     feedback: bool = True,
+    observe: Observer | None = None,
 ) -> list[Record]:
     """Tidy records of every model at seen points and, where the data set has them, unseen ones.
 
@@ -54,6 +79,7 @@ def evaluate(
         calibrations: by name of the model, as from `calibrate_models`; these models are scored
             with feedback, and their intervals are scored too (None: neither).
         feedback: whether forecasts with a calibration are corrected by recent errors.
+        observe: called with every batch that is scored (None: nothing).
 
     Example:
         >>> records = evaluate(trained, task)
@@ -82,7 +108,8 @@ def evaluate(
         if calibration is not None:
             arguments = calibration, model, trained, task, part, nodes, queries, feedback
             corrector = PartCorrector(*arguments)
-        statistics, intervals = score(model, trained, task, part, nodes, queries, corrector)
+        watch = None if observe is None else partial(observe, name, label, queries)
+        statistics, intervals = score(model, trained, task, part, nodes, queries, corrector, watch)
         about = task.dataset.name, name, label, trained.channels, trained.config.train.seed
         records += statistics.records(*about, common_scale(trained))
         records += [] if corrector is None else intervals.records(*about)
@@ -113,6 +140,7 @@ def score(
     nodes: Int64[np.ndarray, " node"],
     queries: Int64[np.ndarray, " query"],
     corrector: PartCorrector | None = None,
+    observe: Callable[[Windows, ScoredBatch], None] | None = None,
 ) -> tuple[Statistics, IntervalStatistics]:
     """Error statistics at `queries`, given the history at `nodes`, in the data's units.
 
@@ -124,6 +152,7 @@ def score(
         nodes: positions of the points whose history is given.
         queries: positions of the points that are scored.
         corrector: of the model for these points (None: forecasts are scored as they are).
+        observe: called with every batch that is scored (None: nothing).
 
     Returns:
         statistics of errors, and of intervals (empty without a corrector).
@@ -135,30 +164,15 @@ def score(
     inputs = task.windows(part, task.scoring_stride, nodes)
     truth = task.windows(part, task.scoring_stride, queries, raw=True)
     for batch in scored_batches(model, trained, graphs, inputs, truth):
-        forecast = batch.forecast
         if corrector is not None:
-            corrected, quantiles = corrector.apply(inputs, batch.chosen, forecast.cpu().numpy())
+            made = batch.forecast.cpu().numpy()
+            corrected, quantiles = corrector.apply(inputs, batch.chosen, made)
             intervals.add(quantiles, batch.truth.numpy(), batch.observed.numpy())
-            forecast = torch.from_numpy(corrected)
-        statistics.add(forecast, batch.truth, batch.observed)
+            batch = replace(batch, forecast=torch.from_numpy(corrected), quantiles=quantiles)
+        statistics.add(batch.forecast, batch.truth, batch.observed)
+        if observe is not None:
+            observe(inputs, batch)
     return statistics, intervals
-
-
-@dataclass(frozen=True)
-class ScoredBatch:
-    """Forecasts of some windows and the observed values, in the data's units.
-
-    Args:
-        chosen: positions of the windows.
-        forecast: of the model or of a reference.
-        truth: 0 where it was not observed.
-        observed: the mask of the truth.
-    """
-
-    chosen: Int64[np.ndarray, " batch"]
-    forecast: Float64[Tensor, "batch future query channel"]
-    truth: Float[Tensor, "batch future query channel"]
-    observed: Bool[Tensor, "batch future query channel"]
 
 
 def scored_batches(

@@ -73,7 +73,7 @@ def forecast(
         >>> trained = TrainedModel.load("runs/uk")
         >>> forecast(trained, stonet.read("uk.nc"), times=["+90min", "+6h"])
     """
-    queries, requested, batch = _prepare(trained, field, at, times)
+    queries, requested, batch = prepare(trained, field, at, times)
     session = _matching_session(trained, field, session)
     shape = (len(requested), len(queries), len(trained.channels))
     encoded = session.encode(batch)
@@ -116,7 +116,7 @@ def forecast_to_file(
     Returns:
         the number of times and of points.
     """
-    queries, requested, batch = _prepare(trained, field, at, times)
+    queries, requested, batch = prepare(trained, field, at, times)
     session = _matching_session(trained, field, session)
     width = min(session.max_queries, -(-len(queries) // distributed.size()))
     grid = Grid.of(queries)
@@ -175,10 +175,21 @@ def _grid_to_file(
             report_progress(number + 1, len(starts))
 
 
-def _prepare(
+def prepare(
     trained: TrainedModel, field: Field, at: Points | None, times: Times | None
 ) -> tuple[Points, Int64[np.ndarray, " future"], Batch]:
-    """Query points, requested times and the input batch; refused if they do not fit the model."""
+    """Query points, requested times and the input batch of a forecast.
+
+    Args:
+        trained: a trained model.
+        field: observations; the issue time is its last time.
+        at: the query points (None: the field's points).
+        times: leads, dates or nanoseconds (None: the trained leads).
+
+    Raises:
+        DataError: if the field does not fit the model, or nothing was observed of late.
+        UsageError: if points or times do not fit.
+    """
     trained.check_compatible(field)
     check_step(trained, field)
     check_inputs(trained, latest_frames(trained, field, False))

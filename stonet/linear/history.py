@@ -43,7 +43,6 @@ class History(nn.Module):
         self.register_buffer("covariance", random_walk(time_spec.past, channels))
         self.register_buffer("usual_gaps", torch.zeros(()))  # share of inputs missing in training
 
-    @torch.no_grad()
     def forward(
         self, batch: Batch, every_channel: bool = False
     ) -> tuple[Float[Tensor, "batch lag node channel"], Bool[Tensor, "batch node channel"] | None]:

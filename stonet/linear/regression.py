@@ -240,7 +240,6 @@ class LinearForecast(nn.Module):
         assert batch.sun is not None and stencil.place is not None  # implied by time_spec.sunny
         return (stencil.place @ batch.sun.transpose(1, 2)).clamp(min=0)
 
-    @torch.no_grad()
     @in_float32
     def regressors(self, batch: Batch, stencil: Stencil) -> Regressors:
         """[U_g(x, t0 - lag), 1] and the kind of history at every query of the stencil.

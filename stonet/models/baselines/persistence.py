@@ -77,7 +77,6 @@ class LinearForecaster(Forecaster):
         device, dtype = gaps.device, gaps.dtype
         return StencilQueries(stencil.to(device, dtype))
 
-    @torch.no_grad()
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
@@ -153,7 +152,6 @@ class Daily(Forecaster):
         """The past at regular lags."""
         return RegularPast(*on_regular_lags(batch, self.time_spec))
 
-    @torch.no_grad()
     def decode(
         self, encoding: Encoding, batch: Batch, graphs: Graphs
     ) -> Float[Tensor, "batch future query channel"]:
