@@ -23,6 +23,8 @@ from stonet.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from stonet.inference.influence import Influence
 
 SHOWN = 12  # stations in the table
@@ -78,7 +80,7 @@ def influence(
     say(f"Wrote {out}." if out else "-o influence.png draws a figure; --json gives all numbers.")
 
 
-def _table(found: Influence) -> object:
+def _table(found: Influence) -> Table:
     """The stations with the greatest influence."""
     from stonet.cli.console import tidy_table
     from stonet.data.display import short_time

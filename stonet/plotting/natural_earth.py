@@ -110,7 +110,7 @@ def _within(
 ) -> list[Line]:
     """The parts of the lines in a box."""
     touching = ((stored.highest >= low) & (stored.lowest <= high)).all(axis=1)
-    inside = ((stored.lowest >= low) & (stored.highest <= high)).all(axis=1)
+    inside = np.all((stored.lowest >= low) & (stored.highest <= high), axis=1)
     found: list[Line] = []
     for line in np.flatnonzero(touching):
         points = stored.points[stored.first[line] : stored.first[line + 1]]

@@ -75,8 +75,12 @@ def _joined(one: Choice, other: Choice) -> Choice:
         values = [getattr(one, name), getattr(other, name)]
         return float(sum(v * n for v, n in zip(values, counts, strict=True)) / sum(counts))
 
-    errors = {name: mean(name) for name in ("network_error", "reference_error")}
-    return replace(one, last_lead=other.last_lead, **errors)
+    return replace(
+        one,
+        last_lead=other.last_lead,
+        network_error=mean("network_error"),
+        reference_error=mean("reference_error"),
+    )
 
 
 def check_choices(choices: Choices, channels: Sequence[str], horizon: int) -> Choices:

@@ -124,15 +124,15 @@ class MIGN(GraphBaseline[MeshGraph]):
     def operators(self, nodes: Points) -> MeshGraph:
         """The nearest stations of each pixel, and the nearest pixels of each pixel and station."""
         placed, pixels = self.region(nodes), self.pixels
-        operators = (
+        to_mesh, on_mesh, from_mesh = (
             Operator.of(edges(targets, sources, self.near), *self._device_dtype)
             for targets, sources in ((pixels, placed), (pixels, pixels), (placed, pixels))
         )
-        harmonics = (
+        at_stations, at_pixels = (
             torch.from_numpy(spherical_harmonics(points)).to(*self._device_dtype)
             for points in (placed, pixels)
         )
-        return MeshGraph(*operators, *harmonics)
+        return MeshGraph(to_mesh, on_mesh, from_mesh, at_stations, at_pixels)
 
     def forecast_nodes(
         self, inputs: Inputs, operators: MeshGraph, supervision: Supervision | None

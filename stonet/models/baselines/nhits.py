@@ -96,9 +96,10 @@ class NHITS(SeriesBaseline):
         hidden, layers = self.baseline.hidden or 512, self.baseline.layers or 2
         past, horizon = self.time_spec.past, self.time_spec.horizon
         sizes = (past, horizon, channels, self.known_width, hidden, layers)
-        self.blocks = nn.ModuleList(HierarchicalBlock(pool, *sizes) for pool in POOLS)
+        blocks = [HierarchicalBlock(pool, *sizes) for pool in POOLS]
+        self.blocks = nn.ModuleList(blocks)
         if self.base is not None:
-            for block in self.blocks:
+            for block in blocks:
                 nn.init.zeros_(block.theta.weight)  # training starts from the base
                 nn.init.zeros_(block.theta.bias)
 
