@@ -32,21 +32,33 @@ NETWORK = "network"  # name of the member that was trained
 
 @dataclass(frozen=True)
 class MemberNodes(NodeGraph):
-    """The node graph of each member."""
+    """The node graph of each member.
+
+    Args:
+        parts: by name of the member.
+    """
 
     parts: Mapping[str, NodeGraph]
 
 
 @dataclass(frozen=True)
 class MemberQueries(QueryGraph):
-    """The query graph of each member."""
+    """The query graph of each member.
+
+    Args:
+        parts: by name of the member.
+    """
 
     parts: Mapping[str, QueryGraph]
 
 
 @dataclass(frozen=True)
 class MemberEncodings(Encoding):
-    """The encoding of each member."""
+    """The encoding of each member.
+
+    Args:
+        parts: by name of the member.
+    """
 
     parts: Mapping[str, Encoding]
 
@@ -81,7 +93,11 @@ class Combination(Forecaster):
         return tuple(n for n, share in zip(self.names, self.shares, strict=True) if share.any())
 
     def member(self, name: str) -> Forecaster:
-        """A member by its name."""
+        """A member by its name.
+
+        Args:
+            name: of the member.
+        """
         return narrow(self.members[name], Forecaster)  # type: ignore[type-abstract]
 
     def node_graph(self, nodes: Points) -> MemberNodes:

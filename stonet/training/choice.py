@@ -51,7 +51,11 @@ Choices = tuple[Choice, ...]
 
 
 def merged(choices: Iterable[Choice]) -> Choices:
-    """The same choices; neighbouring leads with equal ones become one, with mean errors."""
+    """The same choices; neighbouring leads with equal ones become one, with mean errors.
+
+    Args:
+        choices: in the order of channels and leads.
+    """
     found: list[Choice] = []
     for choice in choices:
         last = found[-1] if found else None
@@ -85,6 +89,11 @@ def _joined(one: Choice, other: Choice) -> Choice:
 
 def check_choices(choices: Choices, channels: Sequence[str], horizon: int) -> Choices:
     """The same choices.
+
+    Args:
+        choices: to check.
+        channels: of the field.
+        horizon: number of trained leads.
 
     Raises:
         ValueError: a channel, a lead, a reference or a share does not exist.
@@ -128,7 +137,16 @@ def untrained_combination(
     channels: Sequence[str],
     nodes: Points,
 ) -> Combination:
-    """As `combine`, with references that are not fitted, to load their weights."""
+    """As `combine`, with references that are not fitted, to load their weights.
+
+    Args:
+        network: the model, untrained.
+        choices: at least one.
+        config: of the run.
+        time_spec: of the run.
+        channels: of the field.
+        nodes: the training points.
+    """
     references = {
         name: build_model(
             config.model_copy(update={"model": name}), time_spec, len(channels), nodes

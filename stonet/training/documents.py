@@ -173,6 +173,11 @@ def scaler_of(values: Any, channels: int) -> Scaler:
 def choices_of(values: Any, channels: Sequence[str], horizon: int) -> Choices:
     """The choices of a document; none where it has no such entry.
 
+    Args:
+        values: the entry, as parsed.
+        channels: of the field.
+        horizon: number of trained leads.
+
     Raises:
         ValueError: they are no list, or name what does not exist.
     """

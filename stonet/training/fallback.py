@@ -41,7 +41,12 @@ Sums = Float64[np.ndarray, "block lead channel"]
 
 @dataclass(frozen=True)
 class BlockErrors:
-    """Sums of absolute errors of each forecaster, and the number of values."""
+    """Sums of absolute errors of each forecaster, and the number of values.
+
+    Args:
+        sums: by name of the forecaster.
+        count: of values.
+    """
 
     sums: Mapping[str, Sums]
     count: Sums

@@ -130,7 +130,11 @@ class Trainer:
         self.started = self.clock()
 
     def charge(self, seconds: float) -> None:
-        """Count work done before `fit` as part of a budget of minutes, at most half of it."""
+        """Count work done before `fit` as part of a budget of minutes, at most half of it.
+
+        Args:
+            seconds: of that work.
+        """
         if self.schedule.seconds is not None:
             self.before += min(seconds, 0.5 * self.schedule.seconds)
 

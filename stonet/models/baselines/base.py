@@ -59,6 +59,7 @@ class BaselineNodes(NodeGraph, Generic[Operators]):
     Args:
         operators: as the baseline's `operators` returns them.
         mean: over neighbours.
+        sites: place and local time of the nodes.
     """
 
     operators: Operators

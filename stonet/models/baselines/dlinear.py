@@ -61,7 +61,12 @@ class DLinear(SeriesBaseline):
 
 
 def moving_average(series: Series, window: int) -> Series:
-    """The mean over `window` steps around each step (odd), with repeated ends."""
+    """The mean over `window` steps around each step (odd), with repeated ends.
+
+    Args:
+        series: past values.
+        window: odd number of steps.
+    """
     half = window // 2
     rows = series.flatten(0, 2)[:, None]
     padded = pad(rows, (half, half), mode="replicate")

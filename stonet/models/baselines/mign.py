@@ -52,15 +52,25 @@ MAX_SIDES = 8  # of the paper's mesh
 
 @dataclass(frozen=True)
 class RegionMap:
-    """The azimuthal equidistant map of a region to a hemisphere; of the globe, a rotation."""
+    """The azimuthal equidistant map of a region to a hemisphere; of the globe, a rotation.
+
+    Args:
+        centre: of the region.
+        stretch: factor by which distances from the centre grow.
+        share: of the sphere that the mapped region covers.
+    """
 
     centre: Float64[np.ndarray, " m"]
     stretch: float
-    share: float  # of the sphere that the region covers after the map
+    share: float
 
     @staticmethod
     def of(nodes: Points) -> RegionMap:
-        """The map for these nodes."""
+        """The map for these nodes.
+
+        Args:
+            nodes: of the training.
+        """
         centre = nodes.embedded.mean(0)
         if nodes.kind == "sphere":
             length = float(np.linalg.norm(centre))
@@ -85,7 +95,15 @@ class RegionMap:
 
 @dataclass(frozen=True)
 class MeshGraph:
-    """The edges among stations and pixels, and the harmonics at both."""
+    """The edges among stations and pixels, and the harmonics at both.
+
+    Args:
+        to_mesh: from stations to pixels.
+        on_mesh: among pixels.
+        from_mesh: from pixels to stations.
+        at_stations: spherical harmonics at the stations.
+        at_pixels: the same at the pixels.
+    """
 
     to_mesh: Operator
     on_mesh: Operator
@@ -179,7 +197,13 @@ def mesh_of(placed: Points, share: float, near: int) -> Points:
 
 
 def edges(targets: Points, sources: Points, near: int) -> csr_array:
-    """D^-1/2 A D^-1/2 with 1 from the nearest sources of each target."""
+    """D^-1/2 A D^-1/2 with 1 from the nearest sources of each target.
+
+    Args:
+        targets: points that receive.
+        sources: points that send.
+        near: sources of each target.
+    """
     index = nearest_nodes(targets, sources, near)[1]
     rows = np.repeat(np.arange(len(targets)), index.shape[1])
     shape = (len(targets), len(sources))
@@ -191,5 +215,10 @@ def edges(targets: Points, sources: Points, near: int) -> csr_array:
 def with_place(
     x: Float[Tensor, "node batch time feature"], place: Float[Tensor, "node harmonic"]
 ) -> Float[Tensor, "node batch time wider"]:
-    """The features, then those of the place."""
+    """The features, then those of the place.
+
+    Args:
+        x: features of every node, window and time.
+        place: features of every node.
+    """
     return torch.cat([x, place[:, None, None].expand(-1, *x.shape[1:3], -1)], dim=-1)

@@ -75,7 +75,12 @@ class HierarchicalBlock(nn.Module):
     def forward(
         self, x: Series, ahead: Float[Tensor, "batch node known"]
     ) -> tuple[Series, Float[Tensor, "batch node channel future"]]:
-        """g(theta_b) and g(theta_f)."""
+        """g(theta_b) and g(theta_f).
+
+        Args:
+            x: what earlier blocks left of the past.
+            ahead: known inputs at the leads.
+        """
         rows = x.flatten(0, 1)
         pooled = max_pool1d(rows, self.pool, self.pool, ceil_mode=True).flatten(1)
         inputs = torch.cat([pooled.unflatten(0, x.shape[:2]), ahead], dim=-1)
@@ -115,6 +120,11 @@ class NHITS(SeriesBaseline):
 
 
 def interpolation(knots: int, steps: int) -> np.ndarray:
-    """The matrix of linear interpolation from evenly spaced knots to all steps, ends included."""
+    """The matrix of linear interpolation from evenly spaced knots to all steps, ends included.
+
+    Args:
+        knots: their number.
+        steps: number of steps.
+    """
     position = np.linspace(0, knots - 1, steps) if steps > 1 else np.full(1, (knots - 1) / 2)
     return np.stack([np.interp(position, np.arange(knots), row) for row in np.eye(knots)], axis=1)

@@ -51,7 +51,11 @@ class TransformerLayer(nn.Module):
         self.norm_attention, self.norm_network = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
 
     def forward(self, z: Tokens) -> Tokens:
-        """The next tokens."""
+        """The next tokens.
+
+        Args:
+            z: tokens of every row.
+        """
         split = self.project(z).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(*split)  # row head patch feature
         z = self.norm_attention(z + self.merge(mixed.transpose(1, 2).flatten(2)))
@@ -93,6 +97,10 @@ class PatchTST(SeriesBaseline):
         return std * own if self.base is not None else mean + std * own
 
     def tokens(self, rows: Float[Tensor, "row past"]) -> Tokens:
-        """The patches of each row, embedded; the newest value is repeated at the end."""
+        """The patches of each row, embedded; the newest value is repeated at the end.
+
+        Args:
+            rows: normalised pasts.
+        """
         padded = pad(rows[:, None], (0, self.stride), mode="replicate")[:, 0]
         return self.embed(padded.unfold(1, self.patch, self.stride)) + self.position

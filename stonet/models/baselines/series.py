@@ -75,7 +75,11 @@ class CovariateMap(nn.Module):
     def forward(
         self, ahead: Float[Tensor, "batch node known"]
     ) -> Float[Tensor, "batch node channel future"] | float:
-        """Its part of the forecast."""
+        """Its part of the forecast.
+
+        Args:
+            ahead: known inputs at the leads.
+        """
         if self.linear is None:
             return 0.0
         return self.linear(ahead).unflatten(-1, (self.channels, -1))
@@ -84,5 +88,10 @@ class CovariateMap(nn.Module):
 def by_channel(
     x: Float[Tensor, "... channel input"], weight: Float[Tensor, "channel output input"]
 ) -> Float[Tensor, "... channel output"]:
-    """A linear map with separate weights for each channel."""
+    """A linear map with separate weights for each channel.
+
+    Args:
+        x: inputs of each channel.
+        weight: one matrix for each channel.
+    """
     return torch.einsum("...ci,coi->...co", x, weight)
