@@ -17,7 +17,7 @@ OFFSET = re.compile(r"T.*[+-]\d\d:?\d*$")  # of a time zone
 LARGEST = 2**62  # nanoseconds; sums of two times stay within 64 bits
 
 
-def label(nanoseconds: int, calendar: bool) -> str:
+def label(nanoseconds: int | np.integer, calendar: bool) -> str:
     """A time as text that `parse` reads exactly: 2024-01-01T06:00:00Z, or 0.125s.
 
     Args:
