@@ -73,7 +73,7 @@ CARD = Card(
         "longitude), latitude and elevation (6.5 K per km). Storms move along great circles at 9 "
         "to 16 m/s, with a cold front and a vortex of wind; weak easterly waves cross the tropics. "
         "Each station has a bias of its own, noise that lasts hours, lost reports, outages of "
-        "days and of its anemometer for weeks; some open late. Of all values 4.5 % of the "
+        "days and of its anemometer for weeks; some open late. Of all values 4.7 % of the "
         "temperatures and 7.5 % of the winds are missing. Elevations are in `sites`.",
         "`stonet.datasets.stations.earth_weather(points, times)` gives the weather at any place "
         "and time of the year without noise, to check forecasts where no station is.",
