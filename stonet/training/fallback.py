@@ -22,10 +22,15 @@ from scipy import stats
 from stonet.data.windows import Windows, in_batches
 from stonet.models.combination import NETWORK
 from stonet.models.forecaster import Forecaster
+from stonet.system import distributed
 from stonet.system.progress import report_progress
 from stonet.training.choice import Choice, Choices, combine, merged
+from stonet.training.references import references_of
+from stonet.training.run_folder import RunFolder
+from stonet.training.state import State
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
+from stonet.training.trainer import StepCallback, Trainer
 
 MAX_WINDOWS, MIN_WINDOWS = 512, 64  # of the validation part that are compared
 MAX_VALUES = 2**19  # targets of all compared windows, points times channels times leads
@@ -50,6 +55,31 @@ class BlockErrors:
 
     sums: Mapping[str, Sums]
     count: Sums
+
+
+def fit_with_fallback(
+    trainer: Trainer,
+    place: RunFolder | None = None,
+    resume: bool = False,
+    watch: StepCallback = lambda progress: None,
+) -> tuple[TrainedModel, State]:
+    """Train; with `train.fallback`, the first process compares with reference forecasts.
+
+    The fit of the references is charged to the budget.
+
+    Args:
+        trainer: of the training.
+        place: the run folder of saved states (None: nothing is saved).
+        resume: continue from the last saved state.
+        watch: called after each step and validation.
+    """
+    if not (trainer.config.fallback and trainer.optimisers and distributed.is_first()):
+        return trainer.trained, trainer.fit(place, resume, watch)
+    started = trainer.clock()
+    references = references_of(trainer.trained, trainer.task)
+    trainer.charge(trainer.clock() - started)
+    state = trainer.fit(place, resume, watch)
+    return with_fallback(trainer.trained, trainer.task, references), state
 
 
 def with_fallback(

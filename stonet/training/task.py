@@ -57,7 +57,7 @@ class Task:
         """
         if not config.data.allow_angles:
             _refuse_angles(dataset.episodes[0])
-        dataset = hold_out(dataset, config.data.unseen)
+        dataset = hold_out(dataset, config.data.unseen, config.data.unseen_regions)
         time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, time_spec, config.data.split, stride)
