@@ -27,12 +27,11 @@ Deviations:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from stonet.config import Config
