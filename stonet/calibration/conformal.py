@@ -36,8 +36,8 @@ class Intervals:
     Args:
         scale: expected absolute errors.
         quantiles: of the scores, at LEVELS.
-        degrees: size of the sample in each bin, less one: points, or independent windows at
-            points with history. Less than 1: no interval is given.
+        degrees: size of the sample in each bin, less one: independent windows, or points if there
+            are fewer, at points without history. Less than 1: no interval is given.
     """
 
     scale: Scale

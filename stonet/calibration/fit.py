@@ -18,7 +18,6 @@ from stonet.calibration.feedback import Feedback, choose_feedback
 from stonet.calibration.online import TRACKED, replay
 from stonet.calibration.samples import Collector, Sample, Samples
 from stonet.calibration.scale import MONTHS, Places, Scale, month_factors
-from stonet.calibration.series import independent_windows
 from stonet.models.forecaster import Forecaster
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -77,9 +76,9 @@ class _Fitter:
             self.bins = Bins.fit(distances, targets)
         self.used = (samples.validation, *(samples.without if self.bins.points else ()))
         self.places = [part.places(self.bins, task.time_spec) for part in self.used]
-        issued = samples.validation.times[:, 0] - task.time_spec.step
-        windows = independent_windows(task, issued)
-        self.count = np.array([windows, *self.bins.points], dtype=np.float64)
+        # One window has one weather, however many points lie in it.
+        sizes = [samples.windows, *(min(n, samples.windows) for n in self.bins.points)]
+        self.count = np.array(sizes, dtype=np.float64)
 
     def fit(self, feedback: Feedback) -> Intervals:
         """Scale and quantiles, in turn with the width factors, which depend on both."""
