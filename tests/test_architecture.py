@@ -24,7 +24,7 @@ LAYERS = {
     "operators": ["graph", "data", "system"],
     "linear": ["graph", "data", "system"],
     "models": ["operators", "linear", "graph", "data", "system"],
-    "training": ["models", "graph", "data", "system"],
+    "training": ["models", "linear", "graph", "data", "system"],
     "calibration": ["training", "models", "graph", "data", "system"],
     "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
     "evaluation": ["calibration", "training", "models", "linear", "graph", "data", "system"],
