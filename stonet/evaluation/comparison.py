@@ -98,7 +98,7 @@ def compare(
 def train_one(
     dataset: Dataset, config: Config, budget: Budget, feedback: bool = False
 ) -> tuple[TrainingCost, list[Record]]:
-    """Train one model with one seed, and score it on the test part.
+    """Train one model with one seed, and score it on the test part, as `fit` would leave it.
 
     Args:
         dataset: training, validation and test data.
@@ -106,7 +106,7 @@ def train_one(
         budget: of the training.
         feedback: whether its forecasts are corrected by its own recent errors.
     """
-    result = train(dataset, config, budget)
+    result = train(dataset, config, budget, fallback=True)
     models = {config.model: result.trained.model}
     calibration = calibrate(result.trained, result.task) if feedback else None
     found = None if calibration is None else {config.model: calibration}

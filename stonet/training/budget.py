@@ -12,6 +12,7 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.system.resources import peak_mb, reset_peak
+from stonet.training.fallback import fit_with_fallback
 from stonet.training.race import trainer_after_race
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -120,13 +121,16 @@ class TrainingResult:
     cost: TrainingCost
 
 
-def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
+def train(
+    dataset: Dataset, config: Config, budget: Budget, fallback: bool = False
+) -> TrainingResult:
     """Train a model within a budget; the weights of the lowest validation error are kept.
 
     Args:
         dataset: to learn from.
         config: settings of the model and the training.
         budget: length of the training.
+        fallback: whether reference forecasts take part as `train.fallback` says, as after `fit`.
 
     Example:
         >>> result = train(dataset, load_config("tiny"), Budget(epochs=2))
@@ -136,7 +140,10 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     reset_peak()
     stopwatch = Stopwatch()
     trainer = trainer_after_race(task)
-    trained, state = trainer.trained, trainer.fit(on_progress=stopwatch)
+    if fallback:
+        trained, state = fit_with_fallback(trainer, on_progress=stopwatch)
+    else:
+        trained, state = trainer.trained, trainer.fit(on_progress=stopwatch)
     parameters = sum(p.numel() for p in trained.model.parameters())
     seconds_per_pass = stopwatch.per_step * trainer.loader.steps_per_pass
     cost = TrainingCost(
