@@ -1,4 +1,4 @@
-"""`python -m benchmarks.study wave --set network.jets=0`: one training for the study of the network.
+"""`python -m benchmarks.study wave --set network.anchor=blend`: one training for the study of the network.
 
 Comes in: data by the names of the experiments, settings, CPU minutes. Goes out: a row of
 docs/study.json with the error of the validation part, with `--test` that of the test part too;

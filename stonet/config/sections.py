@@ -197,7 +197,6 @@ class NetworkConfig(Section):
         "blend",
         "forecast that is corrected: newest value, blend with the daily value, or linear forecast",
     )
-    surroundings: bool = setting(True, "local polynomials of the neighbours' past as inputs")
     dropout: float = setting(0.0, "share of branch outputs dropped in training", ge=0, lt=1)
     mode_floor: float = setting(
         1e-12, "smallest eigenvalue of a mode of the past, as a share of the first", ge=0, lt=1

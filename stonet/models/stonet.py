@@ -69,7 +69,6 @@ from stonet.models.point_inputs import (
     sun_width,
 )
 from stonet.models.stonet_graphs import EncodedPast, NodesGraph, QueriesGraph
-from stonet.models.surroundings import Surroundings
 from stonet.operators.branch_trunk import BranchTrunk, keep
 from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
@@ -80,7 +79,6 @@ FEW_SAMPLES = 100_000  # training windows times points, below which the linear f
 MANY_SAMPLES = 400_000  # from which on no regularisation is
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
 MIN_CHANGE = 1e-3  # unit of changes at least, in standard deviations: less is rounding
-SURROUNDING_ROWS = 60_000  # points times windows from which the surroundings are estimated
 SCALE_BATCH = 16  # windows that are read together
 SCALE_MARGIN = 1.25  # of the scale over the mean error, so that outputs are of order one
 
@@ -122,12 +120,7 @@ class STONetwork(Forecaster):
         width = self.history.width
         self.modes = TemporalModes(width, network.mode_floor)
         self.base = LinearForecast(time_spec, channels) if self.anchor == "linear" else None
-        self.surroundings = None
-        if network.surroundings:
-            self.surroundings = Surroundings(time_spec, channels, width)
-        stencils = self.base is not None or self.surroundings is not None
-        self.nearest = max(CANDIDATES, STENCIL_NODES + 1) if stencils else CANDIDATES
-        around = 0 if self.surroundings is None else self.surroundings.width
+        self.nearest = CANDIDATES if self.base is None else max(CANDIDATES, STENCIL_NODES + 1)
         knots = time_spec.horizon + 1
         self.register_buffer("scale", torch.ones(2, knots, channels))  # with, without a past
         blend = torch.zeros(knots, channels, TERMS)
@@ -148,7 +141,7 @@ class STONetwork(Forecaster):
         self.decoder = BranchTrunk(
             edge=edge,
             latent=network.latent,
-            state=network.latent + width + network.parametric + sun + base + around,
+            state=network.latent + width + network.parametric + sun + base,
             place=self.axes.width,
             time=time,
             horizon=time_spec.horizon,
@@ -229,7 +222,7 @@ class STONetwork(Forecaster):
             latent = layer(latent, graph.multipole, present)
         anchor = self._own_anchor(history).permute(2, 0, 1, 3).flatten(2)
         on_host = None if present is None else batch.on_host.known.any(-1).T.cpu()
-        return EncodedPast(latent, modes, anchor, present, on_host, history)
+        return EncodedPast(latent, modes, anchor, present, on_host)
 
     def forward(
         self, batch: Batch, graphs: Graphs, supervision: Supervision | None = None
@@ -263,11 +256,6 @@ class STONetwork(Forecaster):
         has_history = graph.kriging.has_history(encoded.present)
         at_leads = anchor.unflatten(-1, (-1, self.channels))  # query batch knot channel
         state = [latent, modes, *self._at_sites(batch, graph.sites)]
-        if self.surroundings is not None:
-            assert graph.stencil is not None  # made with the query graph
-            history = encoded.history
-            fits = self.surroundings.fits(history, encoded.present_by_window, batch, graph.stencil)
-            state.append(self.surroundings(fits, modes))
         scale = self._scale_of(has_history)
         if self.base is not None:
             assert graph.stencil is not None  # made with the query graph
@@ -311,23 +299,6 @@ class STONetwork(Forecaster):
         if self.anchor == "blend":
             self._fit_blend(sample)
         self._fit_scale(sample, nodes)
-        if self.surroundings is not None:
-            self._fit_surroundings(train, nodes)
-
-    def _fit_surroundings(self, train: Windows, nodes: Points) -> None:
-        """What the neighbours tell beyond the own past, at points with a past."""
-        assert self.surroundings is not None
-        stencil = make_stencil(nodes, nodes, self.covariance).to(*self._device_dtype)
-        windows = train.draw(max(SCALE_BATCH, SURROUNDING_ROWS // len(nodes)))
-        fits, own = [], []
-        for chosen in in_batches(windows, SCALE_BATCH):
-            batch = windows.inputs(chosen)
-            history, known = self.history(batch, every_channel=True)
-            present = None if known is None else known.any(-1)
-            there = slice(None) if present is None else present.T
-            fits.append(self.surroundings.fits(history, present, batch, stencil)[there].flatten(0, -2))
-            own.append(self.modes(history.permute(2, 0, 1, 3).flatten(2))[there].flatten(0, -2))
-        self.surroundings.fit(torch.cat(fits), torch.cat(own))
 
     def _own_anchor(
         self, history: Float[Tensor, "batch lag node channel"]
@@ -425,9 +396,9 @@ class STONetwork(Forecaster):
         here, index = self._device_dtype, torch.from_numpy(near[:, :CANDIDATES])
         kriging = make_kriging_graph(queries, nodes, self.covariance, index, own)
         stencil = None
-        if self.nearest > STENCIL_NODES:
+        if self.base is not None:
             near = near[:, : STENCIL_NODES + 1]
-            stencil = make_stencil(queries, nodes, self.covariance, near).to(*here)
+            stencil = make_stencil(queries, nodes, self.base.covariance, near).to(*here)
         return QueriesGraph(neighbours.to(*here), kriging.to(*here), self._sites(queries), stencil)
 
     def _sites(self, points: Points) -> Sites:

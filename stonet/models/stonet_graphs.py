@@ -55,7 +55,6 @@ class EncodedPast(Encoding):
         anchor: the simple forecast that is corrected.
         present: None: all nodes have a past.
         present_on_host: the same in the host's memory.
-        history: of the nodes, newest first.
     """
 
     latent: Float[Tensor, "node batch latent"]
@@ -63,9 +62,3 @@ class EncodedPast(Encoding):
     anchor: Float[Tensor, "node batch knot_channel"]
     present: Bool[Tensor, "node batch"] | None
     present_on_host: Bool[Tensor, "node batch"] | None
-    history: Float[Tensor, "batch lag node channel"]
-
-    @property
-    def present_by_window(self) -> Bool[Tensor, "batch node"] | None:
-        """The same by window first."""
-        return None if self.present is None else self.present.T
