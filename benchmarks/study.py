@@ -1,8 +1,9 @@
 """`python -m benchmarks.study wave --set network.anchor=blend`: one training for the study of the network.
 
 Comes in: data by the names of the experiments, settings, CPU minutes. Goes out: a row of
-docs/study.json with the error of the validation part, with `--test` that of the test part too;
-`python -m benchmarks.study table` writes docs/study-trail.md from all rows.
+docs/study.json with the error of the validation part; with `--test` also that of the test part, and
+with reference forecasts where validation favours them ("safe"). `python -m benchmarks.study table`
+writes all rows into docs/study.md. A row is repeated at the commit that it names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from stonet.cli.options import HELP
 from stonet.errors import StonetError
 
 DOCS = Path(__file__).parent.parent / "docs"
-ROWS, PAGE = DOCS / "study.json", DOCS / "study-trail.md"
+ROWS, PAGE = DOCS / "study.json", DOCS / "study.md"
+BEGIN, END = "<!-- trail: begin -->\n", "<!-- trail: end -->\n"
 POINTS = 120
 TABLE = "table"  # instead of the name of data
 Row = dict[str, Any]
@@ -39,7 +41,9 @@ def study(
     """Train once and note the error; or write the table of all rows."""
     rows: list[Row] = json.loads(ROWS.read_text()) if ROWS.is_file() else []
     if data == TABLE:
-        PAGE.write_text(page(rows))
+        before, rest = PAGE.read_text().split(BEGIN)
+        after = rest.split(END)[1]
+        PAGE.write_text(before + BEGIN + table(rows) + END + after)
         return
     row = measured(data, label, settings or [], minutes, seed, test)
     typer.echo(json.dumps(row))
@@ -86,7 +90,9 @@ def measured(
     if test:
         safe = with_fallback(trained, task, references_of(trained, task))
         row["choices"] = [str(choice) for choice in safe.choices]
-        row["safe_test"] = _overall(evaluate(safe, task, "test", {"network": safe.model}), "network")
+        row["safe_test"] = _overall(
+            evaluate(safe, task, "test", {"network": safe.model}), "network"
+        )
         row["safe_test"] /= entry.per_unit
     return row
 
@@ -113,19 +119,30 @@ def with_row(rows: Sequence[Row], row: Row) -> list[Row]:
     return [*others, row]
 
 
-def page(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The table as Markdown.
 
     Args:
         rows: stored.
     """
-    lines = ["| data | variant | settings | min | seed | steps | validation | test | commit |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    head = [
+        "data",
+        "variant",
+        "settings",
+        "min",
+        "seed",
+        "steps",
+        "validation",
+        "test",
+        "safe",
+        "commit",
+    ]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in sorted(rows, key=lambda row: (row["data"], row["minutes"], row["label"])):
-        test = f"{row['test']:.4g}" if "test" in row else ""
+        scores = [f"{row[key]:.4g}" if key in row else "" for key in ("test", "safe_test")]
         settings = " ".join(f"`{setting}`" for setting in row["settings"])
         cells = [f"{row['data']}, {row['unit']}", row["label"], settings, f"{row['minutes']:g}"]
-        cells += [str(row["seed"]), str(row["steps"]), f"{row['validation']:.4g}", test]
+        cells += [str(row["seed"]), str(row["steps"]), f"{row['validation']:.4g}", *scores]
         lines.append("| " + " | ".join([*cells, f"`{row['commit']}`"]) + " |")
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,6 @@ from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate, reference_forecasts
 from stonet.inference.forecast import forecast
 from stonet.inference.hindcast import hindcast
-from stonet.models.combination import NETWORK
 from stonet.training.choice import Choice, combine
 from stonet.training.fallback import BlockErrors, choose
 from stonet.training.fit import fit_run

@@ -178,6 +178,9 @@ def test_what_the_data_suggest_joins_every_candidate(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(STONetwork, "suggested", lambda self, train, nodes: suggestion)
     race = fit(None, "train.clip=2")[1].race
     found = [entry["settings"] for entry in race["candidates"]]
-    assert found == [{"train.lr": 2e-3, "network.layers": 2}, {"train.lr": 3e-3, "network.layers": 3}]
+    assert found == [
+        {"train.lr": 2e-3, "network.layers": 2},
+        {"train.lr": 3e-3, "network.layers": 3},
+    ]
     offer(monkeypatch)
     assert fit(None)[1].race["chosen"] == suggestion
