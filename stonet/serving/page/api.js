@@ -74,7 +74,8 @@ export const getStations = (time, signal) =>
 
 /** Past values of stations: {times: [seconds], stations: [{name, values: {channel: [...]}}]}. */
 export async function getSeries(stations, hours, issue, signal) {
-  const query = new URLSearchParams({ stations: stations.join(","), hours, issue_time: issue });
+  const query = new URLSearchParams({ hours, issue_time: issue });
+  stations.forEach((station) => query.append("stations", station));
   const found = await json(`/v1/series?${query}`, null, signal);
   return { ...found, times: found.times.map(seconds) };
 }
@@ -85,10 +86,8 @@ export async function getForecast(body, signal) {
   return { ...found, times: found.times.map(seconds) };
 }
 
-/** Grids of one channel at some times: {rows, columns, values: [time][row][column], support}. */
-export async function getField(body, signal) {
-  return json("/v1/field", without(body), signal);
-}
+/** Grids of one channel: {rows: {values}, columns: {values}, values: [time][row][column]}. */
+export const getField = (body, signal) => json("/v1/field", without(body), signal);
 
 export const getCoast = (region) => json(`/v1/coast?region=${region.join(",")}`);
 

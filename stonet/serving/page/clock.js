@@ -33,6 +33,9 @@ export function leadWords(lead) {
   return `${sign}${Number((size / unit).toPrecision(4))} ${name}`;
 }
 
+/** A length of time in words: "1 h", "24 h", "4 ms". */
+export const spanWords = (length) => leadWords(length).slice(1);
+
 /** Names for the times of one data set. */
 export class Clock {
   /** `sample`: any time as the API writes it; `step`: seconds between frames. */

@@ -20,18 +20,18 @@ function fineLeads(horizon, step) {
 export class Panel {
   /** `context()`: {model, clock, quantity, channel, issue, issueQuery, time}; `pick(time)`. */
   constructor(context, pick) {
-    Object.assign(this, { context, found: null, request: null, intervals: true });
+    Object.assign(this, { context, found: null, content: null, asked: null, request: null });
     this.chart = new Chart(part("chart"), pick);
   }
 
-  /** The body of a request for this point. */
-  body(position, name, fine = true) {
+  /** The body of a request for the chosen point. */
+  body() {
     const { model, issueQuery } = this.context();
-    const leads = fine ? fineLeads(model.horizon.steps, model.step_seconds) : null;
+    const { position, station } = this.asked;
     return {
-      sites: [name ?? position],
-      times: leads?.map(leadQuery),
-      quantiles: this.intervals ? QUANTILES : null,
+      sites: [station?.id ?? position],
+      times: fineLeads(model.horizon.steps, model.step_seconds).map(leadQuery),
+      quantiles: model.quantiles_available === false ? null : QUANTILES,
       issue_time: issueQuery,
     };
   }
@@ -41,12 +41,12 @@ export class Panel {
     this.request?.abort();
     this.request = new AbortController();
     const { signal } = this.request;
-    const { model, clock, issue } = this.context();
+    const { model, clock, issue, latest } = this.context();
     this.asked = { position, station };
-    const made = await api.getForecast(this.body(position, station?.id), signal);
+    const made = await api.getForecast(this.body(), signal);
     const nearest = [].concat(made.sites[0].nearest ?? []);
-    const ahead = Math.min(issue + model.horizon.seconds, this.context().latest);
-    const hours = (model.past_steps * model.step_seconds + ahead - issue) / 3600;
+    const ahead = Math.min(issue + model.horizon.steps * clock.step, latest);
+    const hours = (model.past_steps * clock.step + ahead - issue) / 3600;
     const past = nearest.length
       ? await api.getSeries(nearest, hours, clock.query(ahead), signal) : { times: [], stations: [] };
     if (signal.aborted) return;
@@ -110,7 +110,12 @@ export class Panel {
     fillTable(part("point-table"), `${quantity.name} at ${title}`, heads, lines);
   }
 
-  /** The reading at the time of the map. */
+  /** The value at the time of the map, in words; empty in the past, and without a point. */
+  reading() {
+    return this.content && this.context().step > 0 ? part("point-value").textContent : "";
+  }
+
+  /** Show the value at the time of the map. */
   mark() {
     if (!this.content) return;
     const { clock, quantity, time } = this.context();

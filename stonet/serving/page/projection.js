@@ -29,6 +29,7 @@ export class Equirectangular {
     const [south, north] = region.lat;
     const [west, east] = region.lon;
     this.middle = (west + east) / 2;
+    this.lowest = -90;
     this.squeeze = Math.max(0.2, Math.cos(((south + north) / 2) * RADIANS));
     this.box = [...this.forward([south, west]), ...this.forward([north, east])];
   }
@@ -53,6 +54,7 @@ export class EqualEarth {
     this.globe = true;
     const [right, top] = [this.forward([0, 179.999])[0], this.forward([90, 0])[1]];
     this.box = [-right, -top, right, top];
+    this.lowest = -top;
   }
 
   forward([latitude, longitude]) {

@@ -2,60 +2,88 @@
 
 import { TABLE } from "./colour.js";
 
-/** Values on a regular grid, row by row. */
+const COARSE = 2; // pixels of the screen for one of the image
+const FAR = 2.5; // in usual distances between stations: the field begins to fade
+const GONE = 6; // and has faded
+
+/** Values on a regular grid, and how firmly each is shown. */
 export class Grid {
-  /** `rows`, `columns`: coordinates in increasing order; `values`: [row][column], null if missing. */
-  constructor(rows, columns, values) {
-    this.rows = [rows[0], rows.at(-1)];
+  /** `rows`, `columns`: coordinates; `values`: [row][column], null if missing; `strength(row, column)`. */
+  constructor(rows, columns, values, strength) {
+    const upward = rows[0] < rows.at(-1);
+    const order = upward ? values : [...values].reverse();
+    const sorted = upward ? rows : [...rows].reverse();
+    this.rows = [sorted[0], sorted.at(-1)];
     this.columns = [columns[0], columns.at(-1)];
     this.shape = [rows.length, columns.length];
-    this.values = new Float32Array(rows.length * columns.length);
-    values.forEach((row, i) => row.forEach((value, j) => {
-      this.values[i * columns.length + j] = value ?? NaN;
-    }));
+    this.values = new Float32Array(order.flatMap((row) => row.map((value) => value ?? NaN)));
+    this.alpha = new Float32Array(sorted.flatMap((row) => columns.map((column) => strength(row, column))));
   }
 }
 
-/** Where along an axis of `count` values from first to last a coordinate lies; -1 outside. */
-const along = (value, [first, last], count) => {
+/** How firmly a field is shown at a place: 1 near stations, 0 far from all of them. */
+export function strengthNear(stations, kind) {
+  const positions = stations.map(({ position }) => position);
+  if (kind === "plane" || positions.length < 4) return () => 1;
+  const points = positions.map(([lat, lon]) => unit(lat, lon));
+  const nearest = (point, self) => points.reduce((best, other, k) => k === self ? best
+    : Math.max(best, point[0] * other[0] + point[1] * other[1] + point[2] * other[2]), -1);
+  const some = points.map((_, k) => k).filter((k) => k % Math.ceil(points.length / 200) === 0);
+  const spacing = some.map((k) => angle(nearest(points[k], k))).sort((a, b) => a - b)[some.length >> 1];
+  return (lat, lon) => {
+    const away = angle(nearest(unit(lat, lon), -1)) / Math.max(spacing, 1e-4);
+    return Math.max(0, Math.min(1, (GONE - away) / (GONE - FAR)));
+  };
+}
+
+const angle = (cosine) => Math.acos(Math.max(-1, Math.min(1, cosine)));
+
+function unit(lat, lon) {
+  const [a, b] = [(lat * Math.PI) / 180, (lon * Math.PI) / 180];
+  return [Math.cos(a) * Math.cos(b), Math.cos(a) * Math.sin(b), Math.sin(a)];
+}
+
+/** Where along an axis of `count` cells a coordinate lies; -1 outside of the outermost cells. */
+function along(value, [first, last], count) {
   const at = ((value - first) / (last - first)) * (count - 1);
   return at < -0.5 || at > count - 0.5 ? -1 : Math.max(0, Math.min(count - 1, at));
-};
+}
 
-/** An image of the grid for the whole view, at one pixel in `coarse`. */
-export function paint(grid, scale, projection, view, coarse = 2) {
+/** An image of the grid for the whole view. */
+export function paint(grid, scale, projection, view) {
   const canvas = document.createElement("canvas");
-  canvas.width = Math.ceil(view.width / coarse);
-  canvas.height = Math.ceil(view.height / coarse);
+  canvas.width = Math.ceil(view.width / COARSE);
+  canvas.height = Math.ceil(view.height / COARSE);
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
   const [rows, columns] = grid.shape;
   const factor = 255 / (scale.high - scale.low);
-  const { values } = grid;
+  const eastward = Array.from({ length: canvas.width }, (_, x) => view.fromScreen((x + 0.5) * COARSE, 0)[0]);
   for (let y = 0; y < canvas.height; y += 1) {
-    const v = view.fromScreen(0, (y + 0.5) * coarse)[1];
-    if (Math.abs(v) > 90 && projection.middle !== undefined) continue;
+    const v = view.fromScreen(0, (y + 0.5) * COARSE)[1];
+    if (Math.abs(v) > -projection.lowest) continue;
     const { across, origin, rate } = projection.row(v);
     const i = along(across, grid.rows, rows);
-    if (i < 0 || !Number.isFinite(rate)) continue;
-    const low = Math.min(Math.floor(i), rows - 2) * columns;
-    const share = i - low / columns;
+    if (i < 0) continue;
+    const low = Math.min(Math.floor(i), rows - 2);
+    const up = i - low;
     for (let x = 0; x < canvas.width; x += 1) {
-      const u = view.fromScreen((x + 0.5) * coarse, 0)[0];
-      const swing = u * rate;
-      if (projection.globe && Math.abs(swing) > 180) continue;
-      const j = along(origin + swing, grid.columns, columns);
+      const swing = eastward[x] * rate;
+      const j = projection.globe && Math.abs(swing) > 180 ? -1 : along(origin + swing, grid.columns, columns);
       if (j < 0) continue;
       const left = Math.min(Math.floor(j), columns - 2);
-      const part = j - left;
-      const at = low + left;
-      const value = (1 - share) * ((1 - part) * values[at] + part * values[at + 1])
-        + share * ((1 - part) * values[at + columns] + part * values[at + columns + 1]);
+      const right = j - left;
+      const at = low * columns + left;
+      const mix = (numbers) => (1 - up) * ((1 - right) * numbers[at] + right * numbers[at + 1])
+        + up * ((1 - right) * numbers[at + columns] + right * numbers[at + columns + 1]);
+      const value = mix(grid.values);
       if (Number.isNaN(value)) continue;
       const colour = TABLE[Math.max(0, Math.min(255, Math.round((value - scale.low) * factor)))];
       const pixel = 4 * (y * canvas.width + x);
-      [image.data[pixel], image.data[pixel + 1], image.data[pixel + 2]] = colour;
-      image.data[pixel + 3] = 255;
+      image.data[pixel] = colour[0];
+      image.data[pixel + 1] = colour[1];
+      image.data[pixel + 2] = colour[2];
+      image.data[pixel + 3] = 255 * mix(grid.alpha);
     }
   }
   context.putImageData(image, 0, 0);

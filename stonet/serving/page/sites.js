@@ -87,7 +87,7 @@ export class Sites {
   }
 
   save(format) {
-    const body = { ...this.body(), quantiles: this.context().intervals ? QUANTILES : null };
+    const body = { ...this.body(), quantiles: this.context().model.quantiles_available === false ? null : QUANTILES };
     this.events.busy(api.download(body, format)).catch(this.events.trouble);
   }
 

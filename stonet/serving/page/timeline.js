@@ -8,10 +8,11 @@ const PLAY = "M6 4l10 6-10 6z";
 const PAUSE = "M6 4h3v12H6zM11 4h3v12h-3z";
 
 export class Timeline {
-  /** `changed(step)` is called when the reader or play moves; steps count from the issue time. */
-  constructor(changed) {
+  /** `changed(step)` is called when the reader or play moves; steps count from the issue time.
+   *  `ready()` says whether play may go on. */
+  constructor(changed, ready) {
     const part = (id) => document.getElementById(id);
-    Object.assign(this, { changed, slider: part("time"), button: part("play"), sign: part("play-sign") });
+    Object.assign(this, { changed, ready, slider: part("time"), button: part("play"), sign: part("play-sign") });
     Object.assign(this, { when: part("when"), lead: part("lead"), svg: part("ticks"), timer: null });
     this.slider.addEventListener("input", () => {
       this.pause();
@@ -48,12 +49,12 @@ export class Timeline {
     else this.play();
   }
 
-  /** Play from here; from the beginning if this is the end. `ready()` says if the next is there. */
+  /** Play from here, round and round. */
   play() {
     this.label(true);
     const next = () => {
       const step = Number(this.slider.value);
-      if (this.ready?.() !== false) this.changed(step >= this.horizon ? -this.past : step + 1);
+      if (this.ready()) this.changed(step >= this.horizon ? -this.past : step + 1);
       this.timer = setTimeout(next, FRAME);
     };
     this.timer = setTimeout(next, 0);
