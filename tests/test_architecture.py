@@ -36,6 +36,9 @@ LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "qual
 LAYERS["experiments"] = [
     name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
 ]
+LAYERS["serving"] = [
+    *("inference", "calibration", "training", "plotting", "models", "io", "graph", "data", "system")
+]
 LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these
 UPWARD = {"data.field": {"io.write"}}  # Field.to_csv and its siblings, imported when called

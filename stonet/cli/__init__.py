@@ -27,6 +27,7 @@ from stonet.cli.influence import influence
 from stonet.cli.options import HELP
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
+from stonet.cli.serve import serve
 from stonet.errors import StonetError
 from stonet.system.interrupts import stopping_once
 
@@ -42,7 +43,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (*(demo, check, fit, predict, hindcast, evaluate, compare, influence, reproduce),):
+for command in (
+    *(demo, check, fit, predict, hindcast, evaluate, compare, influence, serve, reproduce),
+):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

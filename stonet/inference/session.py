@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -87,13 +88,14 @@ class ChunkSize:
 
 
 class Session:
-    """A trained model among its sensors. The graph is built once; the last links are cached.
+    """A trained model among its sensors. The graph is built once; the last links are kept.
 
     Args:
         trained: a trained model, which must not change meanwhile.
         nodes: positions of the sensors.
         initial_queries: decoded together at first, where memory is limited.
         max_queries: decoded together.
+        kept_links: sets of queries whose links to the sensors are kept, the latest ones.
 
     Example:
         >>> session = Session(trained, field.points)
@@ -106,13 +108,14 @@ class Session:
         nodes: Points,
         initial_queries: int = INITIAL_QUERIES,
         max_queries: int = MAX_QUERIES,
+        kept_links: int = 1,
     ) -> None:
         self.trained, self.nodes, self.model = trained, nodes, trained.model.eval()
         self.initial_queries, self.max_queries = initial_queries, max_queries
         self.graph = self.model.node_graph(nodes)
         tensors = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
         self.device = tensors[0].device
-        self._cached_queries: tuple[Points, QueryGraph] | None = None
+        self._links: deque[tuple[Points, QueryGraph]] = deque(maxlen=kept_links)
 
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Encoding:
@@ -144,16 +147,19 @@ class Session:
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
     def query_graph(self, queries: Points) -> QueryGraph:
-        """The model's links from nodes to queries; those of the last queries are cached.
+        """The model's links from nodes to queries; those of the last queries are kept.
 
         Args:
             queries: points of the forecast.
         """
-        cached = self._cached_queries
-        if cached is None or (cached[0] is not queries and cached[0] != queries):
-            self._cached_queries = cached = None  # free their memory first
-            self._cached_queries = cached = queries, self.model.query_graph(self.nodes, queries)
-        return cached[1]
+        for points, links in list(self._links):
+            if points is queries or points == queries:
+                return links
+        while len(self._links) >= (self._links.maxlen or 1):
+            self._links.popleft()  # free their memory first
+        found = self.model.query_graph(self.nodes, queries)
+        self._links.append((queries, found))
+        return found
 
     def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:
         """The chunk size for `forecast_chunks`; see `ChunkSize`.
