@@ -186,8 +186,8 @@ async function choose(position, station = null) {
 
 function showTip(station, x, y) {
   const tip = part("tip");
-  tip.hidden = station === null;
-  if (!station) return;
+  tip.hidden = station === null || String(station.position) === String(state.point);
+  if (tip.hidden) return;
   tip.textContent = `${named(station)}  ${state.quantity.value(valueOf(station))}`;
   const right = x > map.view.width * 0.6;
   tip.style.left = right ? "auto" : `${x + 14}px`;
@@ -212,7 +212,7 @@ function pickIssue(time) {
 
 /** See if the server has newer observations; follow them if the latest are shown. */
 async function look() {
-  if (document.hidden || isBusy()) return;
+  if (document.hidden || isBusy() || !state.quantity) return;
   try {
     const before = latest();
     state.model = await api.getModel();
@@ -258,5 +258,6 @@ window.addEventListener("hashchange", async () => { // a link that was pasted
   await setIssue(asked.issue === undefined ? latest() : seconds(asked.issue), asked.issue === undefined);
   if (asked.point) choose(asked.point, stationAt(asked.point));
 });
+window.addEventListener("focus", look);
 watchTheme(part("theme"), () => map.draw());
 start().catch((error) => complain(error, () => location.reload()));

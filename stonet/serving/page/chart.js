@@ -101,14 +101,14 @@ export class Chart {
     svg.append(this.marker);
     svg.addEventListener("click", (event) => this.pick(this.time(event.clientX - svg.getBoundingClientRect().left)));
     svg.addEventListener("pointermove", (event) =>
-      this.drawMark(this.time(event.clientX - svg.getBoundingClientRect().left)));
+      this.drawMark(this.time(event.clientX - svg.getBoundingClientRect().left), true));
     svg.addEventListener("pointerleave", () => this.drawMark(this.content.time));
     this.box.replaceChildren(svg, this.legend());
     this.drawMark(this.content.time);
   }
 
-  /** A line at a time, with the values there. */
-  drawMark(time) {
+  /** A line at a time, with the value there in words if `told`. */
+  drawMark(time, told = false) {
     const { clock, quantity, curve, past, now } = this.content;
     const { width, height, ends } = this.size;
     this.marker.replaceChildren();
@@ -122,6 +122,7 @@ export class Chart {
     const value = line.values[k];
     if (!Number.isFinite(value)) return;
     this.marker.append(element("circle", { cx: x, cy: this.y(value), r: 4, class: line === curve ? "" : "past" }));
+    if (!told) return;
     const words = `${quantity.value(value)} · ${clock.short(line.times[k])}`;
     const room = 6.3 * words.length + 12;
     const at = Math.max(MARGIN.left, Math.min(width - room - 4, x - room / 2));
