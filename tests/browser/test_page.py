@@ -59,7 +59,9 @@ def test_another_variable_and_another_issue_time(visit, europe: Served):
     warm = page.text("point-value")
     assert warm.endswith("°C") and "Observed here" in page.text("point-facts")
     page.page.select_option("#variable", "pressure")
-    assert page.text("point-value").endswith("hPa") and page.text("legend-title") == "Pressure (hPa)"
+    assert (
+        page.text("point-value").endswith("hPa") and page.text("legend-title") == "Pressure (hPa)"
+    )
     page.page.select_option("#variable", "t2m")
     assert page.text("point-value") == warm
     latest = page.page.input_value("#issue")
@@ -108,9 +110,7 @@ def test_troubles_are_told_kindly(visit, europe: Served):
     page.page.route("**/v1/forecast", lambda route: route.abort())
     page.page.fill("#place", "50, 8")
     page.page.click("#place-form button")
-    page.until(
-        "document.getElementById('alert-text').innerText.includes('does not answer')"
-    )
+    page.until("document.getElementById('alert-text').innerText.includes('does not answer')")
     page.page.unroute("**/v1/forecast")
     page.page.click("#alert-retry")
     page.page.wait_for_selector("#chart svg .curve")

@@ -31,6 +31,13 @@ def stonet_command(*words: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file of forecasts; names of columns without units."""
+    with path.open() as file:
+        return [{name.partition(" (")[0]: cell for name, cell in row.items()}
+                for row in csv.DictReader(file)]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Served:
     """A server: its address, its run and its data."""
@@ -43,8 +50,7 @@ class Served:
         """The rows that `stonet predict` writes for the same run and data."""
         path = folder / "predicted.csv"
         stonet_command("predict", self.run, self.data, "-o", path, *words)
-        with path.open() as file:
-            return list(csv.DictReader(file))
+        return csv_rows(path)
 
 
 @dataclass
@@ -80,7 +86,7 @@ class Visit:
     def check(self) -> None:
         """No error in the console, and no request to another place."""
         unexpected = [text for text in self.troubles if not re.search(self.expected, text)]
-        assert not unexpected
+        assert not unexpected, unexpected
         own = urlsplit(self.server.url)[:2]
         assert {urlsplit(url)[:2] for url in self.requests if not url.startswith("blob:")} == {own}
 

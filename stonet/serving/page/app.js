@@ -17,6 +17,7 @@ import { Quantity, placeWords } from "./words.js";
 
 const LOOK = 30000; // milliseconds between two looks for new observations
 const SETTLED = 350; // milliseconds after which a moved map is asked anew
+const OFFERED = 2000; // stations in the list of the field for a place
 const part = (id) => document.getElementById(id);
 
 const state = {
@@ -121,7 +122,7 @@ async function setIssue(time, following) {
 function takeStations(stations) {
   state.stations = stations;
   map.setStations(stations);
-  part("station-names").replaceChildren(...stations.map((station) => {
+  part("station-names").replaceChildren(...stations.slice(0, OFFERED).map((station) => {
     const option = document.createElement("option");
     [option.value, option.label] = [station.id, named(station)];
     return option;

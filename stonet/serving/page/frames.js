@@ -3,16 +3,18 @@
 
 import * as api from "./api.js";
 import { leadQuery } from "./clock.js";
-import { Grid, strengthNear } from "./raster.js";
+import { Grid, strengthNear, strengths } from "./raster.js";
 
 const CELLS = 72; // of the longer side of the field
 const BATCH = 4; // leads of one request for fields
+const AHEAD = 24; // leads that are asked for before they are shown
+const REFUSED = [413, 422]; // too much to ask, or a time without observations
 
 export class Frames {
   /** `events`: {busy(promise), trouble(error, again), arrived(step)}. */
   constructor(events) {
-    Object.assign(this, { events, generation: 0, values: new Map(), fields: new Map(), pending: new Set() });
-    this.region = null;
+    Object.assign(this, { events, generation: 0, region: null, prefetching: null });
+    Object.assign(this, { values: new Map(), fields: new Map(), former: new Map(), pending: new Set() });
   }
 
   /** Stations and their values at an issue time, and the forecast at them; null if it is outdated. */
@@ -21,15 +23,20 @@ export class Frames {
     const mine = this.generation;
     const issueQuery = clock.query(issue);
     const [now, ahead] = await this.events.busy(Promise.all([
-      api.getStations(issueQuery), api.getForecast({ issue_time: issueQuery })]));
+      api.getStations(issueQuery),
+      api.getForecast({ issue_time: issueQuery }).catch((error) => {
+        if (error.status !== 413) throw error;
+        return null; // too many stations for one request: the field alone is shown
+      })]));
     if (mine !== this.generation) return null;
     Object.assign(this, { model, clock, issue, issueQuery });
     this.names = model.channels.map(({ name }) => name);
     this.values = new Map([[0, this.byChannel(now.stations)]]);
-    [this.fields, this.pending] = [new Map(), new Set()];
+    [this.fields, this.former, this.pending] = [new Map(), new Map(), new Set()];
     const stations = now.stations.map((station, index) => ({ ...station, index }));
     this.strength = strengthNear(stations, model.kind);
-    this.takeForecast(ahead, stations);
+    this.alpha = null;
+    if (ahead) this.takeForecast(ahead, stations);
     return stations;
   }
 
@@ -47,11 +54,11 @@ export class Frames {
     });
   }
 
-  /** Another part of the world is shown: fields are asked anew. */
+  /** Another part of the world is shown: fields are asked anew; until then the former ones stay. */
   setRegion(region) {
     if (JSON.stringify(region) === JSON.stringify(this.region)) return;
-    this.region = region;
-    [this.fields, this.pending] = [new Map(), new Set()];
+    if (this.fields.size) this.former = this.fields;
+    Object.assign(this, { region, alpha: null, fields: new Map(), pending: new Set() });
   }
 
   at(step, channel) {
@@ -59,7 +66,8 @@ export class Frames {
   }
 
   field(step, channel) {
-    return this.fields.get(`${channel} ${step}`) ?? null;
+    const name = `${channel} ${step}`;
+    return this.fields.get(name) ?? this.former.get(name) ?? null;
   }
 
   /** All values of a channel that are there. */
@@ -71,26 +79,27 @@ export class Frames {
     return step > 0 ? this.fields.has(`${channel} ${step}`) : this.values.has(step);
   }
 
-  /** Ask for what a step lacks, then for all the others. */
+  /** Ask for what a step lacks, then for those that play would show next, then for the past. */
   async load(step, channel) {
     if (!this.model) return;
     const [mine, region] = [this.generation, this.region];
     this.wanted = channel;
     const current = () => mine === this.generation && region === this.region && channel === this.wanted;
-    const { steps } = this.model.horizon;
-    const ahead = Array.from({ length: steps }, (_, k) => ((Math.max(1, step) + k - 1) % steps) + 1);
+    const { past_steps: past, horizon: { steps } } = this.model;
+    const next = Array.from({ length: Math.min(AHEAD, steps) }, (_, k) => ((Math.max(1, step) + k - 1) % steps) + 1);
     try {
       if (step > 0) await this.loadFields([step], channel, current);
       else await this.loadPast(step, current);
-      if (this.loading === `${mine} ${channel} ${JSON.stringify(region)}`) return;
-      this.loading = `${mine} ${channel} ${JSON.stringify(region)}`;
-      for (let k = 0; k < ahead.length && current(); k += BATCH) {
-        await this.loadFields(ahead.slice(k, k + BATCH), channel, current);
+      if (this.prefetching?.()) return; // another call does it
+      this.prefetching = current;
+      for (let k = 0; k < next.length && current(); k += BATCH) {
+        await this.loadFields(next.slice(k, k + BATCH), channel, current);
       }
-      for (let past = 0; past >= -this.model.past_steps && current(); past -= 1) await this.loadPast(past, current);
+      for (let k = 0; k <= Math.min(AHEAD, past) && current(); k += 1) await this.loadPast(-k, current);
     } catch (error) {
-      this.loading = null;
       if (current()) this.events.trouble(error, () => this.load(step, channel));
+    } finally {
+      if (this.prefetching === current) this.prefetching = null;
     }
   }
 
@@ -103,7 +112,7 @@ export class Frames {
       const time = this.clock.query(this.issue + step * this.clock.step);
       values.set(step, this.byChannel((await api.getStations(time)).stations));
     } catch (error) {
-      if (error.status !== 422) throw error;
+      if (!REFUSED.includes(error.status)) throw error;
       values.set(step, {}); // before the first observation
     } finally {
       pending.delete(name);
@@ -114,7 +123,8 @@ export class Frames {
   async loadFields(steps, channel, current) {
     const { region, fields, pending, strength } = this;
     const name = (step) => `${channel} ${step}`;
-    const lacking = steps.filter((step) => !fields.has(name(step)) && !pending.has(name(step)));
+    const lacking = steps.filter((step) => !fields.has(name(step)) && !pending.has(name(step)))
+      .sort((a, b) => a - b);
     if (!lacking.length) return;
     lacking.forEach((step) => pending.add(name(step)));
     try {
@@ -122,8 +132,10 @@ export class Frames {
         channel, region, issue_time: this.issueQuery, size: sizeOf(region),
         times: lacking.map((step) => leadQuery(step * this.model.step_seconds)),
       }));
-      found.values.forEach((values, k) => fields.set(name(lacking[k]),
-        new Grid(found.rows.values, found.columns.values, values, strength)));
+      const [rows, columns] = [found.rows.values, found.columns.values];
+      const alpha = this.region === region && this.alpha ? this.alpha : strengths(rows, columns, strength);
+      if (this.region === region) this.alpha = alpha;
+      found.values.forEach((values, k) => fields.set(name(lacking[k]), new Grid(rows, columns, values, alpha)));
     } finally {
       lacking.forEach((step) => pending.delete(name(step)));
     }

@@ -81,6 +81,7 @@ export class Panel {
     this.table();
     this.mark();
     part("point-words").textContent = this.words();
+    part("spoken").textContent = this.words(); // the live region, which is always there
   }
 
   facts(site) {

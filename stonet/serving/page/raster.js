@@ -8,8 +8,8 @@ const GONE = 4; // and has faded
 
 /** Values on a regular grid, and how firmly each is shown. */
 export class Grid {
-  /** `rows`, `columns`: coordinates; `values`: [row][column], null if missing; `strength(row, column)`. */
-  constructor(rows, columns, values, strength) {
+  /** `rows`, `columns`: coordinates; `values`: [row][column], null if missing; `alpha`: as `strengths` gives it. */
+  constructor(rows, columns, values, alpha) {
     const upward = rows[0] < rows.at(-1);
     const order = upward ? values : [...values].reverse();
     const sorted = upward ? rows : [...rows].reverse();
@@ -17,8 +17,14 @@ export class Grid {
     this.columns = [columns[0], columns.at(-1)];
     this.shape = [rows.length, columns.length];
     this.values = new Float32Array(order.flatMap((row) => row.map((value) => value ?? NaN)));
-    this.alpha = new Float32Array(sorted.flatMap((row) => columns.map((column) => strength(row, column))));
+    this.alpha = alpha;
   }
+}
+
+/** How firmly each value of a grid is shown, its rows in increasing order. */
+export function strengths(rows, columns, strength) {
+  const sorted = [...rows].sort((a, b) => a - b);
+  return new Float32Array(sorted.flatMap((row) => columns.map((column) => strength(row, column))));
 }
 
 /** How firmly a field is shown at a place: 1 near stations, 0 far from all of them. */
