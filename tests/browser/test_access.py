@@ -20,7 +20,8 @@ CONTRAST = """() => {
   };
   const ground = (one) => {
     const colour = getComputedStyle(one).backgroundColor;
-    return !one.parentElement || !/, 0\\)$|\\/ |rgba/.test(colour) ? colour : ground(one.parentElement);
+    const opaque = !/, 0\\)$|\\/ |rgba/.test(colour);
+    return opaque || !one.parentElement ? colour : ground(one.parentElement);
   };
   const poor = [];
   for (const one of document.querySelectorAll("header *, aside *, .timeline *, .legend *")) {

@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+MINUS = "\N{MINUS SIGN}"  # as the page writes it
 # Numbers of the pixels of the canvas: how many colours of stations and field it shows.
 COLOURS = """() => {
   const canvas = document.getElementById("canvas");
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const found = new Set();
-  for (let k = 0; k < data.length; k += 4) found.add((data[k] << 16) | (data[k + 1] << 8) | data[k + 2]);
+  for (let k = 0; k < data.length; k += 4) {
+    found.add((data[k] << 16) | (data[k + 1] << 8) | data[k + 2]);
+  }
   return found.size;
 }"""
 
@@ -96,7 +99,7 @@ class Visit:
 
     def number(self, name: str) -> str:
         """The first number of an element, with a plain minus."""
-        found = re.search(r"-?\d+(\.\d+)?", self.text(name).replace("−", "-"))
+        found = re.search(r"-?\d+(\.\d+)?", self.text(name).replace(MINUS, "-"))
         assert found, self.text(name)
         return found.group()
 
@@ -105,7 +108,7 @@ class Visit:
         return self.page.evaluate(COLOURS)
 
     def until(self, expression: str) -> None:
-        """Wait until JavaScript is true. Playwright's own wait needs eval, which the CSP forbids."""
+        """Wait until JavaScript is true. The CSP forbids the eval of Playwright's own wait."""
         for _ in range(400):
             if self.page.evaluate(expression):
                 return
@@ -131,5 +134,7 @@ class Visit:
     def table(self, name: str) -> list[list[str]]:
         """The cells of a table, with plain minus signs."""
         rows = self.page.locator(f"#{name} tr").all()
-        return [[t.replace("−", "-") for t in row.locator("th, td").all_text_contents()]
-                for row in rows]  # fmt: skip
+        return [
+            [text.replace(MINUS, "-") for text in row.locator("th, td").all_text_contents()]
+            for row in rows
+        ]

@@ -30,8 +30,8 @@ class Outline(HTMLParser):
         found = dict(attrs)
         self.ids += [found["id"] or ""] if "id" in found else []
         self.references += [found[name] or "" for name in ("src", "href") if name in found]
-        self.labelled += [value or "" for name, value in attrs
-                          if name in ("for", "aria-labelledby", "aria-describedby", "list")]  # fmt: skip
+        naming = ("for", "aria-labelledby", "aria-describedby", "list")
+        self.labelled += [found[name] or "" for name in naming if name in found]
         coded = [name for name, _ in attrs if name == "style" or name.startswith("on")]
         if coded or tag == "style" or (tag == "script" and "src" not in found):
             self.inline.append(self.get_starttag_text() or tag)
