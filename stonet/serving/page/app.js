@@ -176,9 +176,12 @@ const stationAt = (position) => state.stations.find((station) =>
 async function choose(position, station = null) {
   state.point = position;
   map.setPoint(position, "");
+  showTip(null);
   try {
     calm();
-    await busy(panel.ask(position, station));
+    const asked = busy(panel.ask(position, station));
+    frames.hold = asked.catch(() => null);
+    await asked;
   } catch (error) {
     complain(error, () => choose(position, station));
   }

@@ -13,7 +13,7 @@ const REFUSED = [413, 422]; // too much to ask, or a time without observations
 export class Frames {
   /** `events`: {busy(promise), trouble(error, again), arrived(step)}. */
   constructor(events) {
-    Object.assign(this, { events, generation: 0, region: null, prefetching: null });
+    Object.assign(this, { events, generation: 0, region: null, prefetching: null, hold: null });
     Object.assign(this, { values: new Map(), fields: new Map(), former: new Map(), pending: new Set() });
   }
 
@@ -93,6 +93,7 @@ export class Frames {
       if (this.prefetching?.()) return; // another call does it
       this.prefetching = current;
       for (let k = 0; k < next.length && current(); k += BATCH) {
+        await this.hold; // what the reader asks for goes first
         await this.loadFields(next.slice(k, k + BATCH), channel, current);
       }
       for (let k = 0; k <= Math.min(AHEAD, past) && current(); k += 1) await this.loadPast(-k, current);

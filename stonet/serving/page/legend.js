@@ -14,7 +14,9 @@ export function showLegend(quantity, scale) {
   part("legend-ticks").replaceChildren(...roundTicks(scale.low, scale.high, 4).map((tick) => {
     const mark = document.createElement("span");
     mark.textContent = String(tick).replace("-", "−");
-    mark.style.left = `${(100 * (tick - scale.low)) / (scale.high - scale.low)}%`;
+    const share = (tick - scale.low) / (scale.high - scale.low);
+    mark.style.left = `${100 * share}%`;
+    mark.className = share < 0.08 ? "first" : share > 0.92 ? "last" : "";
     return mark;
   }));
   part("legend").setAttribute("aria-label", `Colours: ${quantity.title}, from dark violet `
