@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,6 +21,7 @@ from stonet.training.trained_model import TrainedModel
 MAX_QUERIES = 8192  # decoded together; more are not faster
 INITIAL_QUERIES = 256  # decoded together at first, where memory is limited
 MEMORY_MARGIN = 1.1  # since memory is not quite proportional to the number of queries
+MAX_KEPT_QUERIES = 2**15  # whose links are kept, beside those of the last ones
 MAX_ENCODED_VALUES = 2**17  # of a channel, encoded together where frames are independent
 MIN_CHUNK_BYTES = 2**27  # of a chunk, assumed in the error message
 MB = 1.024e6  # bytes; the system reports memory in units of 1000 kB
@@ -95,7 +95,8 @@ class Session:
         nodes: positions of the sensors.
         initial_queries: decoded together at first, where memory is limited.
         max_queries: decoded together.
-        kept_links: sets of queries whose links to the sensors are kept, the latest ones.
+        kept_links: sets of queries whose links to the sensors are kept, the latest ones; at least
+            one.
 
     Example:
         >>> session = Session(trained, field.points)
@@ -115,7 +116,8 @@ class Session:
         self.graph = self.model.node_graph(nodes)
         tensors = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
         self.device = tensors[0].device
-        self._links: deque[tuple[Points, QueryGraph]] = deque(maxlen=kept_links)
+        self._kept_links = kept_links
+        self._links: tuple[tuple[Points, QueryGraph], ...] = ()
 
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Encoding:
@@ -152,13 +154,17 @@ class Session:
         Args:
             queries: points of the forecast.
         """
-        for points, links in list(self._links):
+        for place, (points, found) in enumerate(self._links):
             if points is queries or points == queries:
-                return links
-        while len(self._links) >= (self._links.maxlen or 1):
-            self._links.popleft()  # free their memory first
+                others = self._links[:place] + self._links[place + 1 :]
+                self._links = (*others, (points, found))  # the latest last
+                return found
+        while len(self._links) >= self._kept_links or (
+            sum(len(points) for points, _ in self._links) > MAX_KEPT_QUERIES
+        ):
+            self._links = self._links[1:]  # free memory first
         found = self.model.query_graph(self.nodes, queries)
-        self._links.append((queries, found))
+        self._links = (*self._links, (queries, found))
         return found
 
     def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:

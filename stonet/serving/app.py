@@ -62,6 +62,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     add_routes(app, service, gate, metrics, page or PageFiles())

@@ -15,7 +15,7 @@ from stonet.serving.forecasts import times_of
 from stonet.serving.issue import Issue, Watch
 from stonet.serving.limits import Limits
 from stonet.serving.messages import FieldRequest, Region
-from stonet.serving.numbers import as_json, number
+from stonet.serving.numbers import as_json
 from stonet.serving.refusal import Refused
 from stonet.serving.times import label, labels
 
@@ -65,7 +65,7 @@ def field(request: FieldRequest, issue: Issue, limits: Limits, watch: Watch) -> 
         "rows": {"axis": vertical, "values": north_to_south.tolist()},
         "columns": {"axis": horizontal, "values": west_to_east.tolist()},
         "values": as_json(values.reshape(len(times), rows, columns)),
-        "range": [number(known.min()), number(known.max())] if len(known) else None,
+        "range": as_json(np.array([known.min(), known.max()])) if len(known) else None,
         "quantile": request.quantile,
     }
 

@@ -15,6 +15,7 @@ from stonet.serving.service import Service
 
 LOGGER = logging.getLogger(__name__)
 SECONDS = 2.0  # between two looks
+PATIENCE = 5.0  # seconds that the thread has to end
 MAX_FILES = 10_000
 Signature = tuple[tuple[str, int, int], ...]  # name, time of the last change and size of each file
 
@@ -60,7 +61,7 @@ class Follower:
     ) -> None:
         self._stop.set()
         if self.active:
-            self._thread.join(self.seconds)
+            self._thread.join(PATIENCE)
 
     def look(self) -> bool:
         """Take new rows if the files have changed; returns whether there were any."""

@@ -61,7 +61,8 @@ class Gate:
 
     async def _enter(self) -> None:
         """Wait for a free place."""
-        if self._free.locked() and self.waiting >= self.limits.waiting:
+        limits = self.limits
+        if self.running + self.waiting >= limits.running + limits.waiting:
             self.refused += 1
             raise Refused(
                 503,
@@ -71,7 +72,8 @@ class Gate:
             )
         self.waiting += 1
         try:
-            await asyncio.wait_for(self._free.acquire(), self.limits.seconds)
+            async with asyncio.timeout(limits.seconds):
+                await self._free.acquire()
         except TimeoutError:
             raise self._slow() from None
         finally:

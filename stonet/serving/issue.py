@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class Issue:
         self.notes = (*check_inputs(trained, unscreened), *silent_notes(self.window))
         self._encoded = session.encode(batch)
         self._corrector: Corrector | None = None
+        self._one_by_one = Lock()  # the corrector keeps what it has computed
 
     @property
     def time(self) -> int:
@@ -88,11 +90,12 @@ class Issue:
             watch()
         values = np.concatenate(chunks, axis=1)
         made = as_field(self.trained, self.window, values, times, queries)
-        corrector = self._corrected(bool(quantiles))
-        watch()
-        if corrector is None:
-            return QuantileField(made, (), np.zeros((0, *values.shape), np.float32))
-        return with_calibration(corrector, made, quantiles)
+        with self._one_by_one:
+            watch()
+            corrector = self._corrected(bool(quantiles))
+            if corrector is not None:
+                return with_calibration(corrector, made, quantiles)
+        return QuantileField(made, (), np.zeros((0, *values.shape), np.float32))
 
     def _corrected(self, intervals: bool) -> Corrector | None:
         """The corrections and intervals; None if neither is needed."""

@@ -27,7 +27,7 @@ class Limits:
 
     sites: int = 20_000
     times: int = 500
-    values: int = 4_000_000
+    values: int = 1_000_000
     body_bytes: int = 8_000_000
     depth: int = 16
     seconds: float = 60.0

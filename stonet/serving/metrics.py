@@ -35,7 +35,7 @@ class Metrics:
             for bound in BUCKETS:
                 self._buckets[path, bound] += seconds <= bound
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+    def text(self, gauges: Mapping[str, tuple[str, float | int]]) -> str:
         """All metrics.
 
         Args:

@@ -25,7 +25,7 @@ def as_json(values: np.ndarray) -> Nested:
     return list(objects.tolist())
 
 
-def number(value: float) -> float | None:
+def number(value: float | np.floating) -> float | None:
     """A number, or None where there is none.
 
     Args:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
+
 from stonet.calibration.conformal import Calibration
 from stonet.calibration.stored import load_calibration
 from stonet.data.field import Field
@@ -162,9 +164,16 @@ class Service:
             Refused: if they do not fit.
             DataError: if they cannot be of the quantities in training; nothing is changed then.
         """
-        changed = self._change(lambda field: with_observations(field, new, self.limits))
-        calendar = changed.field.calendar
-        self._posted = self._posted | {parse(time, calendar) for time in new.times}
+        calendar = self.trained.time_spec.calendar
+        times = np.array([parse(time, calendar) for time in new.times], dtype=np.int64)
+
+        def change(field: Field) -> Field:
+            changed = with_observations(field, new, self.limits)
+            check_inputs(self.trained, changed.isel(time=np.isin(changed.times, times)))
+            return changed
+
+        changed = self._change(change)
+        self._posted = self._posted | set(times.tolist())
         return changed
 
     def replace(self, field: Field) -> Snapshot:

@@ -13,6 +13,7 @@ from stonet.serving.refusal import Refused
 
 MAX_DIGITS = 400  # of a number
 TEXTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # linear, even if one does not end
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 OPENING, CLOSING = (np.frombuffer(pair, dtype=np.uint8) for pair in (b"[{", b"]}"))
 
 
@@ -33,15 +34,20 @@ def parse_json(data: bytes, depth: int) -> object:
     try:
         text = data.decode("utf-8")
         _check_depth(text, depth)
-        return json.loads(
+        content = json.loads(
             text,
             object_pairs_hook=_once,
             parse_constant=_number,
             parse_float=_number,
             parse_int=_integer,
         )
+        if SURROGATE.search(text):  # a pair of them stands for a character, one alone for nothing
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        return content
     except UnicodeDecodeError as error:
         raise _invalid(f"byte {error.start} is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise _invalid("a text holds half of a surrogate pair") from None
     except json.JSONDecodeError as error:
         raise _invalid(f"{error.msg} in line {error.lineno}, column {error.colno}") from None
     except (ValueError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,10 +13,11 @@ from stonet.data.durations import SECOND, parse_duration
 from stonet.errors import UsageError
 from stonet.serving.refusal import Refused
 
+OFFSET = re.compile(r"T.*[+-]\d\d:?\d*$")  # of a time zone
 LARGEST = 2**62  # nanoseconds; sums of two times stay within 64 bits
 
 
-def label(nanoseconds: int, calendar: bool) -> str:
+def label(nanoseconds: int | np.integer, calendar: bool) -> str:
     """A time as text that `parse` reads exactly: 2024-01-01T06:00:00Z, or 0.125s.
 
     Args:
@@ -48,6 +50,8 @@ def parse(text: str, calendar: bool, issue_time: int | None = None) -> int:
     Raises:
         Refused: with status 422, if it cannot be read.
     """
+    if OFFSET.search(text):
+        raise Refused(422, f"'{text}' has an offset; expected UTC, such as 2024-01-01T06:00Z.")
     try:
         if not calendar and not text.startswith("+"):
             found = parse_duration(text)
