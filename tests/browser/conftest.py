@@ -43,9 +43,10 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-def served(folder: Path, run: Path, data: str) -> Iterator[Served]:
+def served(folder: Path, run: Path, data: str, *words: str) -> Iterator[Served]:
     """A server in its own process, until the tests are over."""
     command = [sys.executable, "-m", "stonet", "serve", str(run), data, "--port", "0", "--json"]
+    command += words
     with (folder / "serve.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
@@ -65,6 +66,14 @@ def europe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     valid_field().to_netcdf(data)
     stonet_command("fit", data, "-o", run, "--preset", "tiny")
     yield from served(folder, run, str(data))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, europe: Served) -> Iterator[Served]:
+    """A server of its own that asks for the token "a-token-of-the-tests"."""
+    token = tmp_path / "token"
+    token.write_text("a-token-of-the-tests\n")
+    yield from served(tmp_path, europe.run, europe.data, "--token-file", str(token))
 
 
 @pytest.fixture(scope="session")

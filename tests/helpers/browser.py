@@ -67,8 +67,11 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     expected: str = "nothing"  # pattern of troubles that a test provokes
+    token: str = ""  # that the page asks for
 
     def __post_init__(self) -> None:
+        self.expected = self.options.pop("expected", self.expected)
+        self.token = self.options.pop("token", self.token)
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True}
         self.context = self.browser.new_context(**(settings | self.options))
         self.page: Page = self.context.new_page()
@@ -77,6 +80,9 @@ class Visit:
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.on("console", self._console)
         self.page.goto(self.server.url + self.address)
+        if self.token:
+            self.page.fill("#token", self.token)
+            self.page.keyboard.press("Enter")
         self.page.wait_for_selector("#legend-ticks span", state="attached")
 
     def _console(self, message: Any) -> None:

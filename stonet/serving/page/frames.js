@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { leadQuery } from "./clock.js";
 import { Grid, strengthNear, strengths } from "./raster.js";
 
-const CELLS = 72; // of the longer side of the field
+const CELLS = 4500; // of a field
 const BATCH = 4; // leads of one request for fields
 const AHEAD = 24; // leads that are asked for before they are shown
 const REFUSED = [413, 422]; // too much to ask, or a time without observations
@@ -147,6 +147,6 @@ export class Frames {
 /** Rows and columns of nearly square cells. */
 function sizeOf(region) {
   const sides = [region.lat ?? region.y, region.lon ?? region.x].map(([low, high]) => high - low);
-  const cell = Math.max(...sides) / CELLS;
+  const cell = Math.sqrt((sides[0] * sides[1]) / CELLS);
   return sides.map((side) => Math.max(12, Math.round(side / cell)));
 }

@@ -42,9 +42,21 @@ export function drawGraticule(map, colours) {
   else drawDegrees(map);
 }
 
+const STEPS = Array.from({ length: 61 }, (_, k) => k / 30 - 1);
+
+/** The ground below all layers: the globe, where it is shown as a whole. */
+export function drawGround({ context, view, projection }, colours) {
+  context.clearRect(0, 0, view.width, view.height);
+  if (!projection.globe) return;
+  const side = (longitude) => STEPS.map((share) => projection.forward([90 * share, longitude]));
+  context.beginPath();
+  [...side(180), ...side(-180).reverse()].forEach((point) => context.lineTo(...view.toScreen(point)));
+  context.fillStyle = colours.globe;
+  context.fill();
+}
+
 function drawGlobe(map) {
-  const steps = Array.from({ length: 61 }, (_, k) => k / 30 - 1);
-  const line = (position) => trace(map, steps.map((share) => map.projection.forward(position(share))));
+  const line = (position) => trace(map, STEPS.map((share) => map.projection.forward(position(share))));
   for (let at = -180; at <= 180; at += 60) line((share) => [90 * share, at]);
   for (let at = -60; at <= 60; at += 30) line((share) => [at, 180 * share]);
 }

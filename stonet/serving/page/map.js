@@ -1,6 +1,6 @@
 /* The map: a canvas with the field, coastlines, stations, and a cursor for keys. */
 
-import { drawGraticule, drawLines, drawMarks, drawStations } from "./layers.js";
+import { drawGraticule, drawGround, drawLines, drawMarks, drawStations } from "./layers.js";
 import { View, projectionFor } from "./projection.js";
 import { paint } from "./raster.js";
 import { palette } from "./theme.js";
@@ -103,7 +103,7 @@ export class WorldMap {
   drawNow() {
     const { context, view } = this;
     const colours = palette();
-    context.clearRect(0, 0, view.width, view.height);
+    drawGround(this, colours);
     if (this.grid && this.scale) {
       this.painted ??= paint(this.grid, this.scale, this.projection, view);
       context.imageSmoothingEnabled = true;

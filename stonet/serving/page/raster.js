@@ -3,7 +3,7 @@
 import { TABLE } from "./colour.js";
 
 const COARSE = 2; // pixels of the screen for one of the image
-const FAR = 2; // in usual distances between stations: the field begins to fade
+const FAR = 2; // in usual distances between stations, or in cells: the field begins to fade
 const GONE = 4; // and has faded
 
 /** Values on a regular grid, and how firmly each is shown. */
@@ -24,7 +24,8 @@ export class Grid {
 /** How firmly each value of a grid is shown, its rows in increasing order. */
 export function strengths(rows, columns, strength) {
   const sorted = [...rows].sort((a, b) => a - b);
-  return new Float32Array(sorted.flatMap((row) => columns.map((column) => strength(row, column))));
+  const cell = ((sorted[1] - sorted[0]) * Math.PI) / 180;
+  return new Float32Array(sorted.flatMap((row) => columns.map((column) => strength(row, column, cell))));
 }
 
 /** How firmly a field is shown at a place: 1 near stations, 0 far from all of them. */
@@ -36,8 +37,8 @@ export function strengthNear(stations, kind) {
     : Math.max(best, point[0] * other[0] + point[1] * other[1] + point[2] * other[2]), -1);
   const some = points.map((_, k) => k).filter((k) => k % Math.ceil(points.length / 200) === 0);
   const spacing = some.map((k) => angle(nearest(points[k], k))).sort((a, b) => a - b)[some.length >> 1];
-  return (lat, lon) => {
-    const away = angle(nearest(unit(lat, lon), -1)) / Math.max(spacing, 1e-4);
+  return (lat, lon, cell) => {
+    const away = angle(nearest(unit(lat, lon), -1)) / Math.max(spacing, 0.6 * cell, 1e-6);
     return Math.max(0, Math.min(1, (GONE - away) / (GONE - FAR)));
   };
 }

@@ -2,7 +2,7 @@
 
 const KEY = "stonet-theme";
 const SYSTEM = window.matchMedia("(prefers-color-scheme: dark)");
-const NAMES = ["paper", "ink", "faint", "grid", "coast", "border", "ring", "accent"];
+const NAMES = ["paper", "ink", "faint", "grid", "coast", "border", "ring", "accent", "globe"];
 let colours = null;
 
 const chosen = () => document.documentElement.dataset.theme ?? (SYSTEM.matches ? "dark" : "light");
