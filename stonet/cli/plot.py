@@ -113,8 +113,8 @@ def plot(
         panels = _forecasts(kind, model, lead, places, channel, grid, size, as_json)
         caption = f"{trained.config.model}, {model.label}"
     else:
-        model = (trained, calibration if feedback else None, dataset)
-        panels = _scores(kind, model, part or "test", metric, channel, size, as_json)
+        scored = (trained, calibration if feedback else None, dataset)
+        panels = _scores(kind, scored, part or "test", metric, channel, size, as_json)
         caption = f"{trained.config.model}, {part or 'test'} part of {dataset.name}"
     write_panels(panels, out, caption, f"stonet plot --{kind}, trained on {trained.dataset}")
     if as_json:
@@ -185,12 +185,11 @@ def _forecasts(
     from stonet.reporting.model_plots import map_panels, series_panels
     from stonet.system.progress import reporting_to
 
+    warnings.simplefilter("ignore", InputWarning)  # printed as notes
     with counting_bar("forecast", quiet, delay=2.0) as bar, reporting_to(bar):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # printed as notes
-            if kind == "map":
-                return map_panels(model, leads, channel, grid, size)
-            return series_panels(model, places, channel, leads, size)
+        if kind == "map":
+            return map_panels(model, leads, channel, grid, size)
+        return series_panels(model, places, channel, leads, size)
 
 
 def _scores(

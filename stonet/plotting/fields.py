@@ -283,7 +283,7 @@ def draw_line(
     """
     marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(x) <= MAX_MARKED else {}
     (line,) = axes.plot(x, values, style, color=colour, label=label, linewidth=1.6, **marks)
-    known = np.flatnonzero(np.isfinite(values))
+    known = np.flatnonzero(np.isfinite(values)).tolist()
     return [(line, [f"{label}, {texts[i]}: {values[i]:.4g}{unit}" for i in known])]
 
 

@@ -26,7 +26,7 @@ from stonet.inference.places import region_grid
 from stonet.training.trained_model import TrainedModel
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-MAP_CELLS = 5_000  # of a map whose step is not given, at most
+MAP_CELLS = 10_500  # of a map whose step is not given, at most
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # of a grid, times a power of ten
 
 

@@ -33,11 +33,10 @@ from stonet.plotting.fields import (
     draw_forecast,
     draw_map,
     map_size,
-    quantity_label,
 )
-from stonet.plotting.figures import draw_error_by_lead
+from stonet.plotting.figures import draw_error_by_lead, quantity_label
 from stonet.plotting.maps import MapProjection
-from stonet.plotting.reliability import PANELS, draw_reliability
+from stonet.plotting.reliability import PANELS, PanelName, draw_reliability
 from stonet.reporting.issued import Issued, map_grid
 from stonet.reporting.panels import Panel
 from stonet.system.progress import report_progress
@@ -46,7 +45,7 @@ from stonet.training.trained_model import TrainedModel
 
 BEYOND = 2.0  # level of `support` where a forecast is an extrapolation
 HELD_OUT = "s"  # symbol of stations that the model is not given
-MAX_PLACES = 12  # with a series each
+DEFAULT_PLACES, MAX_PLACES = 4, 12  # with a series each
 
 
 def map_panels(
@@ -126,7 +125,7 @@ def series_panels(
 
     Args:
         issued: the model at an issue time.
-        places: one panel each (None: the first three seen stations with recent values).
+        places: one panel each (None: the first four seen stations with recent values).
         channel: name (None: the first).
         leads: times of the forecast (None: the trained leads).
         width: of a panel, in inches.
@@ -137,7 +136,7 @@ def series_panels(
     number = channel_number(issued.past, channel)
     if places is None:
         recent = issued.past.observed[-issued.trained.time_spec.past :, :, number].any(0)
-        places = issued.past.points.take(np.argsort(~recent, kind="stable")[:3])
+        places = issued.past.points.take(np.argsort(~recent, kind="stable")[:DEFAULT_PLACES])
     if len(places) > MAX_PLACES:
         raise UsageError(
             f"{len(places)} places were given, and each has a panel of its own. Give at most "
@@ -218,9 +217,10 @@ def reliability_panels(
     """
     counted = reliability(trained, task, calibration, part)
     size = (width, width * SERIES_HEIGHT / PANEL_WIDTH)
-    return [
-        Panel(
-            f"Reliability by {name}", size, lambda axes, n=name: draw_reliability(axes, counted, n)
-        )  # type: ignore[misc]
-        for name in PANELS
-    ]
+
+    def panel(name: PanelName) -> Panel:
+        return Panel(
+            f"Reliability by {name}", size, lambda axes: draw_reliability(axes, counted, name)
+        )
+
+    return [panel(name) for name in PANELS]
