@@ -42,6 +42,7 @@ SERIES_HEIGHT = 3.2  # inches
 MAX_SERIES = 6  # stations in one panel of series
 COLOUR_MAP = "viridis"
 BANDS = ((90, 0.18), (50, 0.32))  # central intervals in percent, and their opacity
+LEGEND_COLUMNS = 3
 MAX_MARKED = 120  # values of a line that are marked
 
 Tips = list[tuple[Artist, list[str]]]  # symbols, and a text for each of them
@@ -60,7 +61,7 @@ class ColourScale:
     cmap: str = COLOUR_MAP
 
     @staticmethod
-    def of(*values: Float64[np.ndarray, "*shape"]) -> ColourScale:
+    def of(*values: Float64[np.ndarray, "..."]) -> ColourScale:
         """From the 1 % to the 99 % quantile of all values.
 
         Args:
@@ -204,7 +205,7 @@ def draw_lines(axes: Axes, field: Field, channel: int) -> Tips:
         label = shortened(name, 24)
         tips += draw_line(axes, x, values, texts, label, unit, PALETTE[node % len(PALETTE)])
     format_series(axes, field, channel)
-    axes.legend(frameon=False, fontsize=9)
+    add_legend(axes)
     return tips
 
 
@@ -255,7 +256,7 @@ def draw_forecast(
         axes.axvline(time_values(issue, field.calendar)[0], color="0.5", lw=1.0, ls=":")
     format_series(axes, field, channel)
     axes.set_title(shortened(field.points.names[node], 40), fontsize=11, parse_math=False)
-    axes.legend(frameon=False, fontsize=9, ncols=2)
+    add_legend(axes)
     return tips
 
 
@@ -301,6 +302,19 @@ def format_series(axes: Axes, field: Field, channel: int) -> None:
     axes.set_xlabel(TIME_LABELS[field.calendar])
     axes.set_ylabel(quantity_label(*field.quantity[channel]), parse_math=False)
     format_time_axis(axes, field.calendar)
+
+
+def add_legend(axes: Axes) -> None:
+    """A legend above the lines, for which room is made.
+
+    Args:
+        axes: of series.
+    """
+    rows = -(-len(axes.get_legend_handles_labels()[0]) // LEGEND_COLUMNS)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + (0.05 + 0.1 * rows) * (high - low))
+    style: dict[str, Any] = {"frameon": False, "fontsize": 8, "columnspacing": 1.2}
+    axes.legend(loc="upper center", ncols=LEGEND_COLUMNS, **style)
 
 
 def draw_colour_bar(axes: Axes, scale: ColourScale, label: str) -> None:

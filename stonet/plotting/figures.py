@@ -153,7 +153,7 @@ def draw_error_by_lead(
     lines = _lines(records, metric)
     drawn: list[tuple[Line2D, list[str]]] = []
     models = list(dict.fromkeys(model for model, _ in lines))
-    name, size = _lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
+    name, size = lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
     y_label = METRIC_LABELS.get(metric, metric).replace("units of the data", unit or UNKNOWN)
     axes.set(xlabel=f"lead ({name})", ylabel=y_label)
     ends: dict[str, tuple[float, str, str]] = {}
@@ -186,8 +186,13 @@ def draw_error_by_lead(
     return drawn
 
 
-def _lead_unit(step: int | None, last: int) -> tuple[str, float]:
-    """The unit in which leads are shown, and the length of a step in it."""
+def lead_unit(step: int | None, last: int) -> tuple[str, float]:
+    """The unit in which leads are shown, and the length of a step in it.
+
+    Args:
+        step: in nanoseconds; None: leads are counted in steps.
+        last: longest lead, in steps.
+    """
     if step is None:
         return "steps", 1.0
     for name, short in (("days", "d"), ("h", "h"), ("min", "min"), ("s", "s")):
@@ -287,7 +292,7 @@ def format_time_axis(axes: Axes, calendar: bool) -> None:
         calendar: whether times are dates.
     """
     if calendar:
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from stonet.evaluation.reliability import LEVELS, By, Reliability
 from stonet.plotting.fields import Tips
-from stonet.plotting.figures import DPI, MARKERS, PALETTE
+from stonet.plotting.figures import DPI, MARKERS, PALETTE, lead_unit
 
 PanelName = By | Literal["pit"]
 PANELS: dict[PanelName, str] = {  # labels of the x axis
@@ -40,13 +40,16 @@ def reliability_figure(reliability: Reliability, title: str = "") -> Figure:
     return figure
 
 
-def draw_reliability(axes: Axes, reliability: Reliability, panel: PanelName) -> Tips:
+def draw_reliability(
+    axes: Axes, reliability: Reliability, panel: PanelName, step: int | None = None
+) -> Tips:
     """One panel of the figure.
 
     Args:
         axes: to draw on.
         reliability: of a part of the data.
         panel: a name in `PANELS`.
+        step: between two leads, in nanoseconds; None: leads are counted in steps.
 
     Returns:
         The texts of the marks.
@@ -56,24 +59,31 @@ def draw_reliability(axes: Axes, reliability: Reliability, panel: PanelName) -> 
     if panel == "pit":
         _draw_pit(axes, reliability)
         return []
-    return _draw_coverage(axes, reliability, panel)
+    size = 1.0
+    if panel == "lead":
+        unit, size = lead_unit(step, max(reliability.coverage("lead", LEVELS[0]), default=1))
+        axes.set_xlabel(f"lead ({unit})")
+    return _draw_coverage(axes, reliability, panel, size)
 
 
-def _draw_coverage(axes: Axes, reliability: Reliability, by: By) -> Tips:
-    """A line for each level."""
+def _draw_coverage(axes: Axes, reliability: Reliability, by: By, size: float) -> Tips:
+    """A line for each level; `size` is the length of a step of the x axis."""
     tips: Tips = []
     for number, level in enumerate(LEVELS):
         coverage = reliability.coverage(by, level)
         label = f"{100 * level:g} % intervals"
         (line,) = axes.plot(
-            list(coverage),
+            [size * at for at in coverage],
             [100 * share for share in coverage.values()],
             marker=MARKERS[number],
             markersize=4,
             color=PALETTE[number],
             label=label,
         )
-        texts = [f"{by} {at}: {100 * share:.1f} %" for at, share in coverage.items()]
+        texts = [
+            f"{by} {size * at:g}: {100 * share:.1f} % of {reliability.counts[by, at, level][0]:,.0f}"
+            for at, share in coverage.items()
+        ]
         tips.append((line, [f"{label}, {text}" for text in texts]))
         axes.axhline(100 * level, color=PALETTE[number], linewidth=0.8, linestyle="--")
     axes.set_ylim(0, 100)

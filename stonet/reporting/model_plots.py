@@ -220,7 +220,9 @@ def reliability_panels(
 
     def panel(name: PanelName) -> Panel:
         return Panel(
-            f"Reliability by {name}", size, lambda axes: draw_reliability(axes, counted, name)
+            f"Reliability by {name}",
+            size,
+            lambda axes: draw_reliability(axes, counted, name, trained.time_spec.step),
         )
 
     return [panel(name) for name in PANELS]
