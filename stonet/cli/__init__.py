@@ -25,6 +25,7 @@ from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
 from stonet.cli.options import HELP
+from stonet.cli.place import place
 from stonet.cli.plot import plot
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
@@ -43,7 +44,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-COMMANDS = (*(demo, check, fit, predict, hindcast, plot, evaluate, compare, influence, reproduce),)
+COMMANDS = (
+    *(demo, check, fit, predict, hindcast, plot, evaluate, compare, influence, place, reproduce),
+)
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")

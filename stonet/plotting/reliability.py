@@ -69,6 +69,7 @@ def draw_reliability(
 def _draw_coverage(axes: Axes, reliability: Reliability, by: By, size: float) -> Tips:
     """A line for each level; `size` is the length of a step of the x axis."""
     tips: Tips = []
+    number_of = reliability.counts
     for number, level in enumerate(LEVELS):
         coverage = reliability.coverage(by, level)
         label = f"{100 * level:g} % intervals"
@@ -81,7 +82,7 @@ def _draw_coverage(axes: Axes, reliability: Reliability, by: By, size: float) ->
             label=label,
         )
         texts = [
-            f"{by} {size * at:g}: {100 * share:.1f} % of {reliability.counts[by, at, level][0]:,.0f}"
+            f"{by} {size * at:g}: {100 * share:.1f} % of {number_of[by, at, level][0]:,.0f}"
             for at, share in coverage.items()
         ]
         tips.append((line, [f"{label}, {text}" for text in texts]))

@@ -175,12 +175,13 @@ class Issued:
         return f"+{duration_label(time - self.time)}"
 
 
-def map_grid(points: Points, step: float | None = None) -> Points:
+def map_grid(points: Points, step: float | None = None, cells: int = MAP_CELLS) -> Points:
     """A grid over the region of some points, for a map.
 
     Args:
         points: stations.
-        step: in degrees or in the unit of the plane (None: at most MAP_CELLS cells).
+        step: in degrees or in the unit of the plane (None: as fine as `cells` allows).
+        cells: at most, of a grid whose step is not given.
     """
     if step is not None:
         return region_grid(step, points)
@@ -188,5 +189,5 @@ def map_grid(points: Points, step: float | None = None) -> Points:
     extent = float((high - low).max()) or 1.0
     power = 10.0 ** (math.floor(math.log10(extent)) - 3)
     candidates = (power * 10**decade * step for decade in range(4) for step in STEPS)
-    grids = (region_grid(step, points) for step in candidates if extent / step < MAP_CELLS**0.5 * 4)
-    return next(grid for grid in grids if len(grid) <= MAP_CELLS)
+    grids = (region_grid(step, points) for step in candidates if extent / step < 4 * cells)
+    return next(grid for grid in grids if len(grid) <= cells)
