@@ -102,7 +102,6 @@ def _table(found: Suggestion) -> Table:
 
     first, second = found.sensors.geometry.axes
     unit = f" ({found.unit})" * (found.unit not in ("", "1"))
-    km = " km" * (found.stations.kind == "sphere")
     rmse = found.rmse.tolist()
     lines = [
         {
@@ -121,6 +120,6 @@ def _table(found: Suggestion) -> Table:
     caption = (
         f"Expected RMSE of {found.channel} over the region before: {rmse[0]:.4g}. Hidden stations "
         f"of the validation part: {without:.4g} without and {own:.4g} with their own history. "
-        f"Errors are alike over {found.range:.3g}{km}. Each row includes the sensors above it."
+        "Each row includes the sensors above it."
     )
     return tidy_table(lines, f"Sensors that would help most, of {found.channel}", columns, caption)

@@ -6,13 +6,14 @@ minus with it, are what sensors at these places would remove. A stationary covar
 
     C(h) = sill · exp(-h / range),    plus the nugget, which no two places share,
 
-is fitted so that its kriging errors at the hidden stations, given the others, have these products:
-with C_hh, C_hk, C_kk the covariances among hidden and known stations,
+is fitted so that these products are most likely those of its kriging errors at the hidden stations,
+given the others. With C_hh, C_hk, C_kk the covariances among hidden and known stations, these have
+the covariance
 
-    C_hh - C_hk (C_kk + nugget I)^-1 C_kh + nugget I  ≈  products
+    P = C_hh - C_hk (C_kk + nugget I)^-1 C_kh + nugget I
 
-in the sense of least squares. Sill and nugget scale the left side, so that for each range and each
-ratio of the two the sill has a closed form.
+and the products D have the Gaussian log-likelihood -log|P| - tr(P^-1 D). Sill and nugget scale P,
+so that for each range and each ratio of the two the best sill has a closed form.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ NUM_FOLDS = 5
 MIN_STATIONS = 10
 MAX_HIDDEN = 64  # stations of a fold whose errors are used
 MAX_WINDOWS = 60  # forecasts of each fold
-NEAR = 16  # known stations around each hidden one that its kriging error is given
-NUM_RANGES = 14  # candidates, from half a spacing between stations to MAX_RANGE of them
-MAX_RANGE = 24.0
+NEAR = 12  # known stations around each hidden one that its kriging error is given
+NUM_RANGES = 16  # candidates, from half a spacing between stations to MAX_RANGE of them
+MAX_RANGE = 64.0
+ROUNDS, OUTLIER = 2, 2.5  # of fitting; standard deviations beyond which an error is shrunk
 RATIOS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # candidates of nugget / sill
 
 Index = Int64[np.ndarray, "_"]  # positions of stations
@@ -155,7 +157,9 @@ def _products(errors: Float64[np.ndarray, "row point"]) -> Float64[np.ndarray, "
 
 
 def fit_error_covariance(folds: Sequence[Fold], points: Points) -> Variogram:
-    """The exponential covariance whose kriging errors are most like the removable errors.
+    """The exponential covariance of which the removable errors are most likely kriging errors.
+
+    Stations with errors far beyond those that the first fit expects are shrunk for a second one.
 
     Args:
         folds: as from `cross_fitted`.
@@ -168,28 +172,52 @@ def fit_error_covariance(folds: Sequence[Fold], points: Points) -> Variogram:
         >>> fit_error_covariance(cross_fitted(trained, task, 0), task.dataset.points).range
     """
     spacing = mean_spacing(points)
-    ranges = np.geomspace(0.5 * spacing, MAX_RANGE * spacing, NUM_RANGES)
-    parts = [(fold.removable, *_lags(fold, points)) for fold in folds]
-    best = (0.0, 0.0, 0.0, 1.0)  # explained squares, sill, ratio, range
-    for length in ranges.tolist():
-        for ratio in RATIOS:
-            common = square = 0.0
-            for products, among_hidden, across, among_known in parts:
-                lags = (np.exp(-lag / length) for lag in (among_hidden, across, among_known))
-                expected = kriging_products(*lags, ratio)
-                known = np.isfinite(products)
-                common += float((products[known] * expected[known]).sum())
-                square += float(np.square(expected[known]).sum())
-            sill = common / square if square else 0.0
-            if sill > 0 and common * sill > best[0]:
-                best = (common * sill, sill, ratio, length)
-    explained, sill, ratio, length = best
-    if not explained:
-        raise DataError(
-            "At stations that were hidden the errors are no larger than with their own history: "
-            "no sensor would reduce them. Train longer, or choose another channel."
+    ranges = np.geomspace(0.5 * spacing, MAX_RANGE * spacing, NUM_RANGES).tolist()
+    chosen = [np.isfinite(np.diagonal(fold.removable)) for fold in folds]
+    products = [
+        np.nan_to_num(f.removable[np.ix_(c, c)]) for f, c in zip(folds, chosen, strict=True)
+    ]
+    lags = [tuple(_lags(f.known, f.hidden[c], points)) for f, c in zip(folds, chosen, strict=True)]
+    candidates = [
+        (
+            length,
+            ratio,
+            [kriging_products(*(np.exp(-h / length) for h in lag), ratio) for lag in lags],
         )
+        for length in ranges
+        for ratio in RATIOS
+    ]
+    for _ in range(ROUNDS):
+        scored = [
+            (*_likelihood(expected, products), n) for n, (*_, expected) in enumerate(candidates)
+        ]
+        _, sill, best = max(scored)
+        if sill <= 0:
+            raise DataError(
+                "At stations that were hidden the errors are no larger than with their own "
+                "history: no sensor would reduce them. Train longer, or choose another channel."
+            )
+        length, ratio, expected = candidates[best]
+        products = [_shrunk(d, sill * p) for d, p in zip(products, expected, strict=True)]
     return Variogram("exponential", ratio * sill, sill, length, points.kind)
+
+
+def _likelihood(expected: Sequence[Products], products: Sequence[Products]) -> tuple[float, float]:
+    """Log-likelihood of the products (twice, without constants), and the sill that maximises it."""
+    trace = logarithms = 0.0
+    size = sum(len(part) for part in products)
+    for covariance, found in zip(expected, products, strict=True):
+        trace += float(np.trace(np.linalg.solve(covariance, found)))
+        logarithms += float(np.linalg.slogdet(covariance)[1])
+    sill = trace / size
+    return (-size * float(np.log(sill)) - logarithms if sill > 0 else -np.inf), sill
+
+
+def _shrunk(found: Products, expected: Products) -> Products:
+    """Products with the errors of outliers reduced to OUTLIER standard deviations."""
+    ratio = np.sqrt(np.maximum(np.diagonal(found), 0.0) / np.diagonal(expected))
+    factor = np.minimum(1.0, OUTLIER / np.maximum(ratio, 1e-12))
+    return found * np.outer(factor, factor)
 
 
 def kriging_products(
@@ -211,10 +239,10 @@ def kriging_products(
     return among_hidden - across @ weights + nugget * np.eye(len(among_hidden))
 
 
-def _lags(fold: Fold, points: Points) -> Iterator[Float64[np.ndarray, "_ _"]]:
+def _lags(known: Index, hidden: Index, points: Points) -> Iterator[Float64[np.ndarray, "_ _"]]:
     """Distances among hidden stations, to the known ones near them, and among these."""
-    hidden, known = points.take(fold.hidden), points.take(fold.known)
-    near = nearest_nodes(hidden, known, min(NEAR, len(known)))[1]
-    known = known.take(np.unique(near))
-    for a, b in ((hidden, hidden), (hidden, known), (known, known)):
+    unseen, others = points.take(hidden), points.take(known)
+    near = nearest_nodes(unseen, others, min(NEAR, len(others)))[1]
+    others = others.take(np.unique(near))
+    for a, b in ((unseen, unseen), (unseen, others), (others, others)):
         yield points.geometry.distance(a.embedded[:, None], b.embedded[None])
