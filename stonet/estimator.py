@@ -32,6 +32,7 @@ from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
 from stonet.models.forecaster import Forecaster
+from stonet.reporting.plot_methods import PlotMethods
 from stonet.system import distributed
 from stonet.training.budget import Budget
 from stonet.training.documents import parse_document
@@ -51,7 +52,7 @@ LOGGER = logging.getLogger(__name__)
 PARAMETERS_FILE = "estimator.json"  # in a run folder: the parameters of the estimator
 
 
-class STONet(display.Described):
+class STONet(PlotMethods, display.Described):
     """A forecaster of fields at scattered points.
 
     Parameters are stored as they are given and validated by `fit`.
@@ -141,6 +142,11 @@ class STONet(display.Described):
                 "This STONet is not trained yet. Call fit(data), or STONet.load(folder)."
             )
         return self._trained
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the trained model; None: it has none."""
+        return self._calibration
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._trained is not None

@@ -25,6 +25,8 @@ from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
 from stonet.cli.options import HELP
+from stonet.cli.place import place
+from stonet.cli.plot import plot
 from stonet.cli.predict import predict
 from stonet.cli.reproduce import reproduce
 from stonet.cli.serve import serve
@@ -43,9 +45,11 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (
-    *(demo, check, fit, predict, hindcast, evaluate, compare, influence, serve, reproduce),
-):
+COMMANDS = (
+    *(demo, check, fit, predict, hindcast, evaluate, compare),
+    *(plot, serve, influence, place, reproduce),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 
