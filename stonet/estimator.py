@@ -141,6 +141,16 @@ class STONet(display.Described):
             )
         return self._trained
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the intervals; None before `fit`, or where validation has no errors."""
+        return self._calibration
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The course of the training, as in metrics.json; empty before `fit`."""
+        return self._metrics
+
     def __sklearn_is_fitted__(self) -> bool:
         return self._trained is not None
 

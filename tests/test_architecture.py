@@ -31,8 +31,8 @@ LAYERS = {
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
 }
+LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality")]
 LAYERS["reporting"] = [name for name in LAYERS if name != "quality"]
-LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality", "reporting")]
 LAYERS["experiments"] = [
     name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
 ]

@@ -26,6 +26,7 @@ from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
 from stonet.cli.options import HELP
 from stonet.cli.predict import predict
+from stonet.cli.report import report
 from stonet.cli.reproduce import reproduce
 from stonet.errors import StonetError
 from stonet.system.interrupts import stopping_once
@@ -42,7 +43,8 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (*(demo, check, fit, predict, hindcast, evaluate, compare, influence, reproduce),):
+COMMANDS = (demo, check, fit, predict, hindcast, evaluate, report, compare, influence, reproduce)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 
