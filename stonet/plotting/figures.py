@@ -132,7 +132,7 @@ def error_by_lead(
     """
     lines = _lines(records, metric)
     models = list(dict.fromkeys(model for model, _ in lines))
-    name, size = lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
+    name, size = _lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
     y_label = METRIC_LABELS.get(metric, metric).replace("units of the data", unit or UNKNOWN)
     figure, axes = _line_figure(f"lead ({name})", y_label, title)
     ends: dict[str, tuple[float, str, str]] = {}
@@ -162,13 +162,8 @@ def error_by_lead(
     return figure
 
 
-def lead_unit(step: int | None, last: int) -> tuple[str, float]:
-    """The unit in which leads are shown, and the length of a step in it.
-
-    Args:
-        step: between two leads, in nanoseconds; None: leads are counted in steps.
-        last: number of the last lead.
-    """
+def _lead_unit(step: int | None, last: int) -> tuple[str, float]:
+    """The unit in which leads are shown, and the length of a step in it."""
     if step is None:
         return "steps", 1.0
     for name, short in (("days", "d"), ("h", "h"), ("min", "min"), ("s", "s")):

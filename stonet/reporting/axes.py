@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 from markupsafe import Markup
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.ticker import MaxNLocator
 
-from stonet.data.durations import SECOND
+from stonet.data.durations import SECOND, UNITS
 from stonet.reporting.svg import element
 
-WIDTH, HEIGHT = 420.0, 250.0
-LEFT, RIGHT, TOP, BOTTOM = 56.0, 10.0, 10.0, 42.0  # margins
+WIDTH, HEIGHT = 380.0, 240.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 10.0, 42.0  # margins
 MAX_RATIO = 50.0  # greatest over smallest value from which an axis is logarithmic
 Numbers = Float64[np.ndarray, " point"]
 Ticks = Sequence[tuple[float, str]]
@@ -61,7 +62,9 @@ class Frame:
     log: bool = False
 
     @staticmethod
-    def around(x: Numbers, y: Numbers, axes: Axes) -> Frame:
+    def around(
+        x: Float64[np.ndarray, " place"], y: Float64[np.ndarray, " value"], axes: Axes
+    ) -> Frame:
         """Limits that hold all finite values.
 
         Args:
@@ -135,7 +138,7 @@ def draw_axes(frame: Frame, axes: Axes) -> list[Markup]:
     parts = []
     for value in frame.y_ticks():
         at = float(frame.y(np.array([value]))[0])
-        label = f"{value:.6g}"
+        label = tick_text(value)
         parts += [
             element("line", x1=LEFT, x2=right, y1=at, y2=at, class_="grid"),
             element("text", label, x=LEFT - 6, y=at + 4, text_anchor="end", class_="tick"),
@@ -160,6 +163,36 @@ def draw_axes(frame: Frame, axes: Axes) -> list[Markup]:
             "text", axes.y, x=12, y=centre, text_anchor="middle", class_="label", transform=turn
         ),
     ]
+
+
+def tick_text(value: float) -> str:
+    """A round number as a short text: 1e-4 for 0.0001.
+
+    Args:
+        value: of a tick.
+    """
+    if value and not 1e-3 <= abs(value) < 1e5:
+        mantissa, exponent = f"{value:.3e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:.6g}"
+
+
+def lead_unit(step: int, last: int) -> tuple[str, float]:
+    """The unit in which multiples of a step are shown, and the length of a step in it.
+
+    Args:
+        step: in nanoseconds.
+        last: the greatest multiple.
+
+    Example:
+        >>> lead_unit(3_600_000_000_000, 12)
+        ('h', 1.0)
+    """
+    names = {"d": "days", "h": "h", "min": "min", "s": "s", "ms": "ms", "us": "µs"}
+    for short, name in names.items():
+        if step * last >= 2 * UNITS[short] and (short != "d" or step >= UNITS["h"]):
+            return name, step / UNITS[short]
+    return "ns", float(step)
 
 
 def round_numbers(low: float, high: float) -> list[float]:
@@ -192,6 +225,16 @@ def time_axis(times: Int64[np.ndarray, " point"], calendar: bool) -> tuple[Numbe
     low, high = float(days.min()), float(days.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
-    at = locator.tick_values(num2date(low), num2date(high))  # type: ignore[no-untyped-call]
-    labels = ConciseDateFormatter(locator).format_ticks(at)  # type: ignore[no-untyped-call]
-    return days, list(zip(np.asarray(at).tolist(), map(str, labels), strict=True))
+    found: Any = locator.tick_values(num2date(low), num2date(high))  # type: ignore[no-untyped-call]
+    at = np.asarray(found, dtype=np.float64)
+    return days, list(zip(at.tolist(), _date_labels(at), strict=True))
+
+
+def _date_labels(days: Numbers) -> list[str]:
+    """Years, months, days or hours, by the distance of the ticks; each can be read alone."""
+    spacing = float(np.diff(days).min()) if len(days) > 1 else 1.0
+    pattern = "%Y" if spacing > 300 else "%b %Y" if spacing > 27 else "%-d %b"
+    dates: list[Any] = [num2date(day) for day in days.tolist()]  # type: ignore[no-untyped-call]
+    return [
+        d.strftime(pattern if spacing >= 1 or not d.hour + d.minute else "%H:%M") for d in dates
+    ]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from markupsafe import Markup
 
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+UNKNOWN = "\N{EN DASH}"  # where there is no number
+Json = Mapping[str, object]  # of what JSON can hold
 Legend = Sequence[tuple[str, str]]  # name and CSS class of each line
 
 
@@ -26,7 +27,7 @@ class Drawing:
     """
 
     svg: Markup
-    hover: Mapping[str, Json] = field(default_factory=dict)
+    hover: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class Figure:
         drawing: the picture.
         note: below it.
         legend: of its lines.
-        wide: whether it takes the whole width.
+        size: "wide" takes the whole width, "double" that of two figures.
     """
 
     title: str
     drawing: Drawing
     note: str = ""
     legend: Legend = ()
-    wide: bool = False
+    size: Literal["", "double", "wide"] = ""
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,11 @@ class Figures:
         figures: in their order.
         title: of all of them.
         channel: position of the channel that they show (None: all).
-        small: whether three fit side by side.
     """
 
     figures: Sequence[Figure]
     title: str = ""
     channel: int | None = None
-    small: bool = False
     kind: ClassVar[str] = "figures"
 
 
@@ -197,7 +196,7 @@ def value_cell(value: float | None, text: str | None = None, best: bool = False)
         best: whether it stands out.
     """
     if value is None or not math.isfinite(value):
-        return Cell("–")
+        return Cell(UNKNOWN)
     return Cell(f"{value:.4g}" if text is None else text, value, best)
 
 

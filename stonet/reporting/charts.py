@@ -68,7 +68,7 @@ def line_chart(
         band: behind the lines.
     """
     bands = [] if band is None else [band]
-    x = np.concatenate([part.x for part in (*lines, *bands)])
+    x = np.concatenate([line.x for line in lines])
     columns = [line.y for line in lines] + [row for b in bands for row in (b.low, b.high)]
     frame = Frame.around(x, np.concatenate(columns), axes)
     parts = [*draw_axes(frame, axes), *(_band(frame, b) for b in bands)]
@@ -94,17 +94,17 @@ def _band(frame: Frame, band: Band) -> Markup:
     return element("path", d=outline, class_="band")
 
 
-def _hover(frame: Frame, lines: Sequence[Line], labels: list[str]) -> dict[str, Json]:
+def _hover(frame: Frame, lines: Sequence[Line], labels: list[str]) -> Json:
     """What the script shows beside the pointer: all lines at the nearest position."""
     positions = np.unique(np.concatenate([line.x for line in lines]))
     by_x = dict(zip(lines[0].x.tolist(), labels, strict=True))
-    series: list[Json] = []
+    series: list[object] = []
     for line in lines:
         place = np.searchsorted(positions, line.x)
         values = np.full(len(positions), np.nan)
         values[place] = line.y
         series.append([line.name, line.style, rounded(values.tolist())])
-    texts: list[Json] = [by_x.get(v, f"{v:g}") for v in positions.tolist()]
+    texts = [by_x.get(v, f"{v:g}") for v in positions.tolist()]
     return {
         "x": np.round(frame.x(positions), 1).tolist(),
         "labels": texts,

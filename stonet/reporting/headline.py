@@ -11,6 +11,9 @@ from stonet.reporting.results import GROUPS, Results
 from stonet.reporting.sections.common import measured, unit_of
 from stonet.reporting.sections.scores import skill
 
+MINUS = "\N{MINUS SIGN}"
+NOMINAL, TOLERANCE = 0.9, 0.05  # coverage of intervals, and how far it may be off
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -66,8 +69,9 @@ def headline(results: Results, title: str | None = None) -> Headline:
     tiles += _skill_tiles(results, channel)
     coverage = results.score(results.model, "seen", channel, "coverage_90")
     if coverage is not None:
-        tone = "good" if abs(coverage - 0.9) <= 0.05 else "bad"
-        note = "of values in the 90 % interval"
+        tone = "good" if abs(coverage - NOMINAL) <= TOLERANCE else "bad"
+        verdict = "" if tone == "good" else ": too wide" if coverage > NOMINAL else ": too narrow"
+        note = f"of values in the 90 % interval{verdict}"
         tiles.append(Tile("Reliability", f"{100 * coverage:.0f} %", note, tone))
     return Headline(
         title or f"{trained.config.model} on {name}",
@@ -102,9 +106,10 @@ def _skill_tiles(results: Results, channel: str) -> list[Tile]:
         gain = None if name is None else skill(results, results.model, "seen", channel, name)
         if name is None or gain is None:
             continue
-        kind = "the best reference" if name == best else "a reference"
+        kind = ", the best reference" if name == best else ""
         tone = "good" if gain > 0 else "bad"
-        tiles.append(Tile(f"Against {name}", _change(gain), f"error at seen points; {kind}", tone))
+        note = "at points seen in training"
+        tiles.append(Tile(f"Error against {name}{kind}", _change(gain), note, tone))
     return tiles
 
 
@@ -121,8 +126,8 @@ def best_reference(results: Results, channel: str) -> str | None:
 
 
 def _change(gain: float) -> str:
-    """A change of the error: −12 %."""
-    return f"{'−' if gain > 0 else '+'}{100 * abs(gain):.3g} %"
+    """A change of the error, such as -12 %."""
+    return f"{MINUS if gain > 0 else '+'}{100 * abs(gain):.3g} %"
 
 
 def _summary(results: Results, channel: str, unit: str, first: str, last: str) -> str:

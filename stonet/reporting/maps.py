@@ -34,7 +34,7 @@ COLOURS = 40  # that are told apart
 PADDING = 8.0  # pixels between the points and the frame
 DOTS = 0.22  # share of the map that dots cover, if they were spread evenly
 MIN_SIZE, MAX_SIZE = 2.6, 13.0  # diameter of dots
-RING = 2.2  # pixels by which the dots of points held out are surrounded
+OUTLINE, RING = 1.0, 2.6  # pixels that surround dots, and those of points held out
 BACKGROUND = "map-lines"  # name of the shared coastline
 
 
@@ -137,7 +137,7 @@ class Canvas:
             return f"{value:g}"
         return f"{abs(value):g}°" + (ends[int(value > 0)] if value else "")
 
-    def hover(self) -> dict[str, Json]:
+    def hover(self) -> Json:
         """Pixels and names of the points, which the script shows beside the pointer."""
         x, y = np.round(self.pixels(self.points.take(self.shown)), 1).T
         return {
@@ -172,9 +172,9 @@ class Canvas:
             if some.any():
                 parts.append(_dots(place_of[some], self.dot, style))
         if sizes is None:
-            ringed = known & held_out
-            if ringed.any():
-                parts.append(_dots(place_of[ringed], self.dot + RING, "ring"))
+            for some, width, style in ((known, OUTLINE, "under"), (known & held_out, RING, "ring")):
+                if some.any():
+                    parts.append(_dots(place_of[some], self.dot + width, style))
             colours = np.array(scale.colours(chosen[known], COLOURS))
             for colour in sorted(set(colours.tolist())):
                 d = dots_data(*place_of[known][colours == colour].T)

@@ -1,8 +1,8 @@
 // The report's script: values beside the pointer, sorted tables, stations and channels to pick,
-// and the theme. It reads the JSON in #data and changes this page only; all text is set as text.
+// and the theme. It reads the JSON in #values and changes this page only; all text is set as text.
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(document.getElementById("values").textContent);
   const tip = document.getElementById("tip");
   const SVG = "http://www.w3.org/2000/svg";
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -11,7 +11,7 @@
     for (const key in attributes) node.setAttribute(key, attributes[key]);
     return parent.appendChild(node);
   };
-  const shown = (value) => value === null || !Number.isFinite(value) ? "–" : String(+value.toPrecision(4));
+  const shown = (value) => value === null || !Number.isFinite(value) ? "\u2013" : String(+value.toPrecision(4));
 
   // ---- Values beside the pointer ----
   const nearest = (places, x) => {
@@ -86,7 +86,7 @@
   const key = (row, column) => {
     const cell = row.cells[column];
     if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
-    return cell.textContent === "–" ? Infinity : cell.textContent;
+    return cell.textContent === "\u2013" ? Infinity : cell.textContent;
   };
   const compare = (a, b) =>
     typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
@@ -138,7 +138,7 @@
   };
   const draw = (plot, one, station) => {
     const narrow = plot.clientWidth < 560;
-    const W = narrow ? 420 : 860, H = 250, L = 56, R = 10, T = 10, B = 42;
+    const W = narrow ? 380 : 860, H = 240, L = 56, R = 16, T = 10, B = 42;
     const columns = Object.fromEntries(["observed", "forecast", "low", "high"].map((kind) => [kind, values(one, kind, station)]));
     const finite = Object.values(columns).flat().filter(Number.isFinite);
     plot.replaceChildren();

@@ -145,7 +145,7 @@ def _numbered(sections: list[Section]) -> dict[int, str]:
 def _data(results: Results, canvas: Canvas, sections: list[Section]) -> Json:
     """What the script reads: values beside the pointer, and the series of all stations."""
     names = _numbered(sections)
-    hover: dict[str, Json] = {
+    hover: dict[str, object] = {
         names[id(figure)]: figure.drawing.hover
         for section in sections
         for block in section.blocks
@@ -155,7 +155,7 @@ def _data(results: Results, canvas: Canvas, sections: list[Section]) -> Json:
     }
     shown = channels_shown(results)
     rows = stretch(results, len(shown))
-    series: list[Json] = [encoded_series(results, channel, rows) for channel, _ in shown]
+    series = [encoded_series(results, channel, rows) for channel, _ in shown]
     stations = np.full(len(results.task.dataset.points), -1)
     stations[results.cases.points] = np.arange(len(results.cases.points))
     return {

@@ -218,7 +218,7 @@ def _influences(
     part: str,
     breakdowns: Mapping[tuple[str, Group], Breakdown],
 ) -> tuple[tuple[Influence, ...], tuple[str, ...]]:
-    """The influence on the last forecast at the typical point of each kind, or why there is none."""
+    """The influence on the last forecast at typical points, or why there is none."""
     field = task.parts[part][-1].take(task.dataset.seen)  # points held out stay held out
     found: list[Influence] = []
     for (model, group), breakdown in breakdowns.items():
@@ -237,7 +237,7 @@ def _influences(
 
 
 def by_error(breakdown: Breakdown, channel: int) -> np.ndarray:
-    """Positions of the points within their group, least error first; those without one are left out.
+    """Positions of the points of a group that have an error, least error first.
 
     Args:
         breakdown: of a model at a group.

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from stonet.data.display import short_time
-from stonet.plotting.figures import lead_unit
-from stonet.reporting.blocks import Legend
+from stonet.reporting.axes import lead_unit
+from stonet.reporting.blocks import UNKNOWN, Legend
 from stonet.reporting.results import Results
 
 MAX_CHANNELS = 4  # with charts and maps of their own
@@ -55,7 +55,7 @@ def measured(value: float | None, unit: str) -> str:
         unit: empty: there is none.
     """
     if value is None or not np.isfinite(value):
-        return "–"
+        return UNKNOWN
     return f"{value:.3g} {unit}".strip()
 
 

@@ -16,6 +16,7 @@ from stonet.reporting.svg import ColourScale
 
 MAX_ROWS = 160  # of the availability; more stations share a row
 MAX_BINS = 240  # of time
+WIDE = 780.0  # of the drawing
 DESCRIBED = ("title", "source", "licence", "license", "institution", "references")  # attributes
 
 
@@ -34,7 +35,12 @@ def data_section(results: Results, canvas: Canvas) -> Section:
     figures = Figures(
         [
             Figure("Stations", point_map, f"{outlined}Hollow: no value at all."),
-            Figure("Availability", _availability(results, share, scale), _order_note(results)),
+            Figure(
+                "Availability",
+                _availability(results, share, scale),
+                _order_note(results),
+                size="double",
+            ),
         ]
     )
     blocks: list[Block] = [Facts(card(results)), figures]
@@ -113,7 +119,7 @@ def _availability(
     else:
         place, ticks = time_axis(episodes[0].times[[0, -1]], calendar)
         limits, label = (float(place[0]), float(place[1])), "time (UTC)" if calendar else "time (s)"
-    axes = Axes("Availability of every station over time", label, "stations", ticks)
+    axes = Axes("Availability of every station over time", label, "stations", ticks, width=WIDE)
     return image_chart(rows.astype(np.float64), limits, scale, axes)
 
 

@@ -42,7 +42,7 @@ def maps_section(results: Results, canvas: Canvas) -> Section:
         issue = date(results, int(results.cases.issue[row]))
         error = measured(float(results.cases.errors(channel)[row]), unit_of(results, channel))
         title = f"{name}, issued {issue}: MAE {error}"
-        blocks.append(Figures(figures, title, channel, small=True))
+        blocks.append(Figures(figures, title, channel))
     lead = "Observed values, their forecast and its error: the forecast with the median error."
     return Section("maps", "A typical forecast", lead, blocks)
 
@@ -63,7 +63,7 @@ def cases_section(results: Results, canvas: Canvas) -> Section:
             error = measured(float(results.cases.errors(channel)[row]), unit_of(results, channel))
             title = f"{kind} forecast of {name}, issued {issue}: MAE {error}"
             figures = window_maps(results, canvas, row, [last], channel)
-            blocks.append(Figures(figures, title, channel, small=True))
+            blocks.append(Figures(figures, title, channel))
             point = _telling_point(results, row, channel, worst=kind == "Worst")
             blocks.append(Figures([window_series(results, row, point, channel)], "", channel))
     count = len(results.cases.windows)
@@ -194,4 +194,4 @@ def series_figure(
     labels = [date(results, int(time)) for time in times]
     has_band = bool(np.isfinite(interval[0]).any())
     drawn: Drawing = line_chart(lines, axes, labels, Band(place, *interval) if has_band else None)
-    return Figure(title, drawn, "", SERIES_LEGEND[: 3 if has_band else 2], wide=True)
+    return Figure(title, drawn, "", SERIES_LEGEND[: 3 if has_band else 2], "wide")

@@ -6,8 +6,7 @@ import numpy as np
 
 from stonet.data.display import shortened
 from stonet.inference.influence import Influence
-from stonet.plotting.figures import lead_unit
-from stonet.reporting.axes import Axes
+from stonet.reporting.axes import Axes, lead_unit
 from stonet.reporting.blocks import (
     Block,
     Cell,

@@ -21,6 +21,7 @@ from stonet.reporting.blocks import (
     Table,
     value_cell,
 )
+from stonet.reporting.headline import best_reference
 from stonet.reporting.maps import Canvas
 from stonet.reporting.results import Results
 from stonet.reporting.sections.common import (
@@ -122,14 +123,18 @@ def _maps(results: Results, canvas: Canvas, errors: StationErrors, channel: int)
     scale = ColourScale.of(errors.own, with_unit("MAE", unit), "viridis")
     title = f"Error of {name}"
     figures = [Figure(title, canvas.map(spread(errors.own), scale, title))]
-    reference = errors.references.get("persistence")
-    if reference is not None:
+    main = "all" if len(results.trained.channels) > 1 else name
+    best = best_reference(results, main)
+    for model in dict.fromkeys(("persistence", best)):
+        reference = errors.references.get(model or "")
+        if reference is None:
+            continue
         with np.errstate(invalid="ignore", divide="ignore"):
             skill = np.where(reference > 0, 1 - errors.own / reference, np.nan)
         limit = float(np.nanmax(np.abs(skill), initial=0.0)) or 1.0
-        colours = ColourScale(-min(limit, 1.0), min(limit, 1.0), "RdBu", "skill over persistence")
-        title = f"Skill of {name} over persistence"
-        note = "Blue: better than persistence. Red: worse."
+        colours = ColourScale(-min(limit, 1.0), min(limit, 1.0), "RdBu", f"skill over {model}")
+        title = f"Skill of {name} over {model}"
+        note = f"Blue: better than {model}. Red: worse."
         figures.append(Figure(title, canvas.map(spread(skill), colours, title), note))
     return Figures(figures, "", channel)
 

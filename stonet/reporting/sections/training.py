@@ -23,6 +23,13 @@ from stonet.reporting.blocks import (
 from stonet.reporting.charts import Line, line_chart
 from stonet.reporting.results import Results
 
+RECORDED = {
+    "steps": "Steps",
+    "best_step": "Best step",
+    "skipped_steps": "Skipped steps",
+    "isolated_points": "Points without a neighbour",
+}
+
 
 def training_section(results: Results) -> Section:
     """The course of the training.
@@ -33,8 +40,7 @@ def training_section(results: Results) -> Section:
     metrics = results.origin.metrics
     size = sum(parameter.numel() for parameter in results.trained.model.parameters())
     facts = {"Model": results.model, "Parameters": f"{size:,}", "Budget": budget(results)}
-    for name, key in (("Steps", "steps"), ("Best step", "best_step"), ("Skipped steps",
-                      "skipped_steps"), ("Points without a neighbour", "isolated_points")):  # fmt: skip
+    for key, name in RECORDED.items():
         if metrics.get(key) is not None:
             facts[name] = f"{metrics[key]:,}"
     best = metrics.get("best_validation")
