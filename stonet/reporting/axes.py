@@ -17,6 +17,7 @@ from stonet.reporting.svg import element
 
 WIDTH, HEIGHT = 380.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 10.0, 42.0  # margins
+STEPS, WHOLE_STEPS = (1, 2, 2.5, 5, 10), (1, 2, 5, 10)  # leading digits of ticks
 MAX_RATIO = 50.0  # greatest over smallest value from which an axis is logarithmic
 Numbers = Float64[np.ndarray, " point"]
 Ticks = Sequence[tuple[float, str]]
@@ -145,7 +146,8 @@ def draw_axes(frame: Frame, axes: Axes) -> list[Markup]:
         ]
     ticks = axes.x_ticks
     if ticks is None:
-        ticks = [(v, f"{v:g}") for v in round_numbers(frame.low[0], frame.high[0])]
+        values = round_numbers(frame.low[0], frame.high[0], WHOLE_STEPS)
+        ticks = [(v, f"{v:g}") for v in values]
     for value, text in ticks:
         if frame.low[0] <= value <= frame.high[0]:
             at = float(frame.x(np.array([value]))[0])
@@ -195,16 +197,17 @@ def lead_unit(step: int, last: int) -> tuple[str, float]:
     return "ns", float(step)
 
 
-def round_numbers(low: float, high: float) -> list[float]:
+def round_numbers(low: float, high: float, steps: Sequence[float] = STEPS) -> list[float]:
     """About five round numbers between two others.
 
     Args:
         low: the lower end.
         high: the upper end.
+        steps: leading digits of the steps between them.
     """
     if not low < high:
         return [low]
-    values = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    values = MaxNLocator(6, steps=list(steps)).tick_values(low, high)
     margin = 1e-9 * (high - low)
     return [float(v) for v in values if low - margin <= v <= high + margin]
 

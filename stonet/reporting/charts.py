@@ -151,6 +151,7 @@ def image_chart(
     limits: tuple[float, float],
     scale: ColourScale,
     axes: Axes,
+    count: int,
 ) -> Drawing:
     """An image over an axis, such as availability over time; its rows go down from the top.
 
@@ -159,8 +160,9 @@ def image_chart(
         limits: of the x axis.
         scale: colours.
         axes: labels.
+        count: what all rows stand for, the end of the y axis.
     """
-    frame = Frame((limits[0], float(len(rows))), (limits[1], 0.0), axes.width)
+    frame = Frame((limits[0], float(count)), (limits[1], 0.0), axes.width)
     size: dict[str, Attribute] = {
         "width": axes.width - LEFT - RIGHT,
         "height": HEIGHT - BOTTOM - TOP,

@@ -106,10 +106,9 @@ def _skill_tiles(results: Results, channel: str) -> list[Tile]:
         gain = None if name is None else skill(results, results.model, "seen", channel, name)
         if name is None or gain is None:
             continue
-        kind = ", the best reference" if name == best else ""
         tone = "good" if gain > 0 else "bad"
-        note = "at points seen in training"
-        tiles.append(Tile(f"Error against {name}{kind}", _change(gain), note, tone))
+        note = "the best reference, at points seen" if name == best else "at points seen"
+        tiles.append(Tile(f"Error against {name}", _change(gain), note, tone))
     return tiles
 
 

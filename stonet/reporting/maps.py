@@ -5,6 +5,7 @@ All maps of a page share one canvas, so that the coastline is in the page once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ MARGIN_LEFT, MARGIN_BOTTOM = 34.0, 20.0  # for ticks
 MAX_POINTS = 4000  # that are drawn
 COLOURS = 40  # that are told apart
 PADDING = 8.0  # pixels between the points and the frame
-DOTS = 0.22  # share of the map that dots cover, if they were spread evenly
+DOTS = 0.15  # share of the map that dots cover, if they were spread evenly
 MIN_SIZE, MAX_SIZE = 2.6, 13.0  # diameter of dots
 OUTLINE, RING = 1.0, 2.6  # pixels that surround dots, and those of points held out
 BACKGROUND = "map-lines"  # name of the shared coastline
@@ -49,6 +50,7 @@ class Canvas:
         projection: of the map.
         scale: pixels for each unit of the projection, of x and of y.
         size: width and height in pixels.
+        shared: whether the page holds the lines under the map once, for all maps.
     """
 
     points: Points
@@ -57,15 +59,20 @@ class Canvas:
     projection: MapProjection
     scale: tuple[float, float]
     size: tuple[float, float]
+    shared: bool = True
 
     @staticmethod
-    def of(points: Points, held_out: Bool[np.ndarray, " point"]) -> Canvas:
+    def of(
+        points: Points, held_out: Bool[np.ndarray, " point"] | None = None, shared: bool = True
+    ) -> Canvas:
         """A canvas that suits these points.
 
         Args:
             points: all of them.
-            held_out: which were not given to the model in training.
+            held_out: which were not given to the model in training (None: none of them).
+            shared: whether the page holds the lines under the map once, for all maps.
         """
+        held_out = np.zeros(len(points), dtype=bool) if held_out is None else held_out
         projection = MapProjection.of(points)
         west, east, south, north = projection.box
         width, height = east - west, (north - south) * projection.aspect
@@ -77,7 +84,8 @@ class Canvas:
             order = curve_order(points)
             shown = np.sort(order[np.linspace(0, len(points) - 1, MAX_POINTS).astype(np.int64)])
         size = (width * unit + 2 * PADDING, height * unit + 2 * PADDING)
-        return Canvas(points, held_out, shown, projection, (unit, unit * projection.aspect), size)
+        scale = unit, unit * projection.aspect
+        return Canvas(points, held_out, shown, projection, scale, size, shared)
 
     def pixels(self, points: Points) -> Float64[np.ndarray, "point 2"]:
         """Pixels of points on the map.
@@ -100,7 +108,7 @@ class Canvas:
         return float(np.clip(diameter, MIN_SIZE, MAX_SIZE))
 
     def background(self) -> Markup:
-        """The shared drawing that lies under all maps: outline, graticule, coastline, borders."""
+        """The drawing that lies under all maps: outline, graticule, coastline, borders."""
         parts = []
         if self.projection.is_global:
             edge = self._pixels(projections.outline())
@@ -110,13 +118,14 @@ class Canvas:
         for kind, lines in self.projection.country_lines().items():
             d = _joined([self._pixels(line) for line in lines])
             parts.append(element("path", d=d, class_=kind))
-        return element("g", *parts, id=BACKGROUND)
+        name: dict[str, Attribute] = {"id": BACKGROUND} if self.shared else {}
+        return element("g", *parts, **name)
 
     def frame(self) -> list[Markup]:
         """The area of the map, its lines and its ticks."""
         width, height = self.size
         box: dict[str, Attribute] = {"x": MARGIN_LEFT, "y": 0.0, "width": width, "height": height}
-        use = element("use", href=f"#{BACKGROUND}")
+        use = element("use", href=f"#{BACKGROUND}") if self.shared else self.background()
         if self.projection.is_global:
             return [use]
         west, east, south, north = self.projection.box
@@ -135,6 +144,7 @@ class Canvas:
     def _tick(self, value: float, ends: str) -> str:
         if self.projection.kind == "plane":
             return f"{value:g}"
+        value = round(math.remainder(value, 360.0), 6)
         return f"{abs(value):g}°" + (ends[int(value > 0)] if value else "")
 
     def hover(self) -> Json:
@@ -189,7 +199,8 @@ class Canvas:
         parts += scale.bar(MARGIN_LEFT, y, width)
         total = y + BAR_HEIGHT + 18
         svg = drawing(MARGIN_LEFT + width + 4, total, title, *parts)
-        return Drawing(svg, {"label": scale.label, "values": rounded(chosen.tolist())})
+        own = {} if self.shared else {"map": self.hover()}
+        return Drawing(svg, {"label": scale.label, "values": rounded(chosen.tolist()), **own})
 
     def _bubbles(
         self,
@@ -200,7 +211,6 @@ class Canvas:
     ) -> list[Markup]:
         """Circles of different sizes, the greatest ones below."""
         order = [i for i in np.argsort(-sizes, kind="stable").tolist() if np.isfinite(values[i])]
-        order = [i for i in order if sizes[i] >= 1.0]
         colours = scale.colours(values[order], COLOURS)
         circles = zip(order, colours, strict=True)
         return [
@@ -208,7 +218,7 @@ class Canvas:
                 "circle",
                 cx=float(place_of[i, 0]),
                 cy=float(place_of[i, 1]),
-                r=float(sizes[i]) / 2,
+                r=max(float(sizes[i]), MIN_SIZE) / 2,
                 fill=colour,
                 class_="bubble",
             )

@@ -21,10 +21,10 @@
     });
     return best;
   };
-  const nearestPoint = (x, y) => {
+  const nearestPoint = (map, x, y) => {
     let best = -1, least = 144; // squared pixels
-    data.map.x.forEach((place, i) => {
-      const distance = (place - x) ** 2 + (data.map.y[i] - y) ** 2;
+    map.x.forEach((place, i) => {
+      const distance = (place - x) ** 2 + (map.y[i] - y) ** 2;
       if (distance < least) { best = i; least = distance; }
     });
     return best;
@@ -50,7 +50,7 @@
   };
   const watch = (plot, hover) => {
     const svg = plot.querySelector("svg");
-    const isMap = Boolean(hover.values);
+    const isMap = Boolean(hover.values), map = hover.map || data.map;
     let mark = null;
     const clear = () => { tip.hidden = true; if (mark) mark.remove(); mark = null; };
     const move = (event) => {
@@ -58,10 +58,10 @@
       clear();
       if (!at) return;
       if (isMap) {
-        const i = nearestPoint(at.x, at.y);
+        const i = nearestPoint(map, at.x, at.y);
         if (i < 0) return;
-        mark = made("circle", { cx: data.map.x[i], cy: data.map.y[i], r: 7, class: "spot" }, svg);
-        showTip(event, data.map.names[i], [[hover.label || "value", shown(hover.values[i])]]);
+        mark = made("circle", { cx: map.x[i], cy: map.y[i], r: 7, class: "spot" }, svg);
+        showTip(event, map.names[i], [[hover.label || "value", shown(hover.values[i])]]);
       } else {
         const i = nearest(hover.x, at.x);
         mark = made("line", { x1: hover.x[i], x2: hover.x[i], y1: hover.top, y2: hover.bottom, class: "cursor" }, svg);
@@ -72,9 +72,9 @@
     svg.addEventListener("pointermove", move);
     svg.addEventListener("pointerdown", move);
     svg.addEventListener("pointerleave", clear);
-    if (isMap) svg.addEventListener("click", (event) => {
+    if (isMap && map === data.map) svg.addEventListener("click", (event) => {
       const at = locate(svg, event);
-      const i = at ? nearestPoint(at.x, at.y) : -1;
+      const i = at ? nearestPoint(map, at.x, at.y) : -1;
       const station = i < 0 ? -1 : data.seriesOf[data.map.index[i]];
       if (station >= 0) pick(station, plot.closest("#stations") === null);
     });
@@ -162,7 +162,7 @@
       made("text", { x: x(tick), y: H - B + 17, "text-anchor": "middle", class: "tick" }, svg).textContent = label;
     }
     made("line", { x1: L, x2: W - R, y1: H - B, y2: H - B, class: "axis" }, svg);
-    const labelY = ["", "1"].includes(one.unit) ? one.channel : `${one.channel} (${one.unit})`;
+    const labelY = one.unit === "" ? one.channel : `${one.channel} (${one.unit})`;
     const middle = (T + H - B) / 2;
     made("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})`, class: "label" }, svg).textContent = labelY;
     made("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle", class: "label" }, svg).textContent = one.calendar ? "time (UTC)" : "time (s)";

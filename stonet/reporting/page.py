@@ -85,8 +85,7 @@ def render(
         on_progress: called with the number of finished sections and their total.
     """
     dataset = results.task.dataset
-    held_out = np.zeros(len(dataset.points), dtype=bool)
-    held_out[list(dataset.unseen)] = True
+    held_out = np.isin(np.arange(len(dataset.points)), dataset.unseen)
     canvas = Canvas.of(dataset.points, held_out)
     sections = _sections(results, canvas, on_progress)
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT))
@@ -117,7 +116,7 @@ def _sections(results: Results, canvas: Canvas, on_progress: ProgressCallback) -
         lambda: stations_section(results, canvas),
         lambda: cases_section(results, canvas),
         lambda: intervals_section(results),
-        lambda: influence_section(results, canvas),
+        lambda: influence_section(results),
         lambda: data_section(results, canvas),
         lambda: training_section(results),
         lambda: provenance_section(results),

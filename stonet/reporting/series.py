@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 
 from stonet.reporting.blocks import Json
 from stonet.reporting.results import Results
+from stonet.reporting.sections.common import unit_of
 
 MAX_VALUES = 120_000  # of each kind, over all channels: 0.3 MB in the page
 MAX_LENGTH = 240  # forecast times
@@ -20,22 +21,30 @@ STEPS = 60_000  # that values are told apart in
 MILLISECOND = 1_000_000
 
 
-def stretch(results: Results, channels: int) -> Int64[np.ndarray, " row"]:
-    """The last consecutive windows of the cases, as many as the page has room for.
+def stretch(
+    results: Results, channels: int, at: tuple[int, int] | None = None
+) -> Int64[np.ndarray, " row"]:
+    """Consecutive windows of the cases, as many as the page has room for.
 
     Args:
         results: of the model.
         channels: number of channels that are shown.
+        at: point and channel of which most values are to be observed (None: the last windows).
     """
     cases = results.cases
-    horizon, points = cases.times.shape[1], len(cases.points)
-    most = min(MAX_LENGTH // horizon, MAX_VALUES // (horizon * points * channels))
-    last = first = len(cases.windows) - 1
-    while first > 0 and last - first + 1 < most:
-        if cases.times[first - 1, -1] >= cases.times[first, 0]:  # another episode
-            break
-        first -= 1
-    return np.arange(first, last + 1)
+    count, horizon = cases.times.shape
+    points = len(cases.points)
+    most = min(MAX_LENGTH // horizon, MAX_VALUES // (horizon * points * channels), count)
+    jumps = cases.times[1:, 0] <= cases.times[:-1, -1]  # another episode
+    run_start = np.maximum.accumulate(np.where(np.append(True, jumps), np.arange(count), 0))
+    length = np.minimum(np.arange(count) - run_start + 1, max(1, most))
+    last = count - 1
+    if at is not None:
+        observed = np.isfinite(cases.truth[:, :, at[0], at[1]]).sum(1)
+        total = np.append(0, np.cumsum(observed))
+        inside = total[np.arange(count) + 1] - total[np.arange(count) + 1 - length]
+        last = int(count - 1 - np.argmax(inside[::-1]))  # the latest of equal ones
+    return np.arange(last - length[last] + 1, last + 1)
 
 
 def encoded_series(results: Results, channel: int, rows: Int64[np.ndarray, " row"]) -> Json:
@@ -65,7 +74,7 @@ def encoded_series(results: Results, channel: int, rows: Int64[np.ndarray, " row
         "low_value": low,
         "step": step,
         "channel": results.trained.channels[channel],
-        "unit": results.trained.units[channel],
+        "unit": unit_of(results, channel),
         "gap": 1.5 * results.trained.time_spec.step / unit,
         **{name: _packed(values, low, step) for name, values in chosen.items()},
     }

@@ -131,16 +131,19 @@ class ColourScale:
         return ColourScale(float(low), float(high), name, label)
 
     @staticmethod
-    def symmetric(values: Float[np.ndarray, "..."], label: str) -> ColourScale:
+    def symmetric(
+        values: Float[np.ndarray, "..."], label: str, name: str = "RdBu_r"
+    ) -> ColourScale:
         """Around zero, up to the 99 % quantile of the absolute values.
 
         Args:
             values: that are to be shown; NaN does not count.
             label: of the bar.
+            name: of a matplotlib colour map.
         """
         finite = np.abs(values[np.isfinite(values)])
         limit = (float(np.percentile(finite, 99)) if finite.size else 0.0) or 1.0
-        return ColourScale(-limit, limit, "RdBu_r", label)
+        return ColourScale(-limit, limit, name, label)
 
     def colours(self, values: Float[np.ndarray, " value"], count: int) -> list[str]:
         """The colours of values as #rrggbb, of which there are at most `count`.

@@ -14,6 +14,7 @@ from stonet.reporting.results import Results
 
 MAX_CHANNELS = 4  # with charts and maps of their own
 REFERENCE_STYLES = {"persistence": "c1", "daily": "c2", "climatology": "c3", "linear": "c4"}
+SIGNS = {"degC": "°C", "degF": "°F", "degree": "°"}
 NAME_LENGTH = 40  # characters of a name in titles
 
 
@@ -34,7 +35,7 @@ def unit_of(results: Results, channel: int) -> str:
         channel: its position.
     """
     unit = results.trained.units[channel]
-    return "" if unit in ("", "1") else unit
+    return "" if unit in ("", "1") else SIGNS.get(unit, unit)
 
 
 def with_unit(text: str, unit: str) -> str:

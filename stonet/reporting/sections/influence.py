@@ -24,22 +24,23 @@ from stonet.reporting.results import Results
 from stonet.reporting.sections.common import NAME_LENGTH, date, unit_of
 from stonet.reporting.svg import ColourScale
 
+NEARLY_ALL, MIN_SHOWN = 0.98, 12  # share of the influence, and least stations, on the map
+WIDE = 780.0  # of the drawing of past times
 LARGEST = 2.4 * MAX_SIZE  # diameter of the most influential station
 MAX_ROWS = 10
 KINDS = ("a station seen in training", "a place held out, without history")
 
 
-def influence_section(results: Results, canvas: Canvas) -> Section:
+def influence_section(results: Results) -> Section:
     """The influence on the last forecast at typical points.
 
     Args:
         results: of the model.
-        canvas: of all maps.
     """
     blocks: list[Block] = []
     for found in results.influences:
         if found.by_station.any():
-            blocks += _blocks(results, canvas, found)
+            blocks += _blocks(results, found)
     if not blocks:
         text = next((n for n in results.notes if "influence" in n), "") or (
             "No influence: this forecast does not react to the observations."
@@ -52,22 +53,24 @@ def influence_section(results: Results, canvas: Canvas) -> Section:
     return Section("influence", "Influence", lead, blocks)
 
 
-def _blocks(results: Results, canvas: Canvas, found: Influence) -> list[Block]:
+def _blocks(results: Results, found: Influence) -> list[Block]:
     """A map, the shares of past times and a table for one place."""
     seen = found.place.names[0] in found.stations.names
     place = shortened(found.place.names[0], NAME_LENGTH)
     channel = found.channels.index(found.channel)
     unit = unit_of(results, channel)
-    count = len(results.task.dataset.points)
-    share, response = np.full(count, np.nan), np.full(count, np.nan)
-    share[results.task.dataset.seen] = found.by_station
-    response[results.task.dataset.seen] = found.response.mean(0)
-    sizes = LARGEST * np.sqrt(np.nan_to_num(share) / max(float(found.by_station.max()), 1e-12))
+    needed = int(np.searchsorted(np.cumsum(found.by_station[found.order]), NEARLY_ALL)) + 1
+    chosen = found.order[: max(needed, MIN_SHOWN)]
+    share, response = found.by_station[chosen], found.response.mean(0)[chosen]
+    canvas = Canvas.of(found.stations.take(chosen).joined(found.place), shared=False)
+    sizes = LARGEST * np.sqrt(share / max(float(share.max()), 1e-12))
     label = f"response ({unit} per {unit})" if unit else "response"
-    scale = ColourScale.symmetric(found.response.mean(0), label)
+    scale = ColourScale.symmetric(response[share >= share.max() / 100], label)
     title = "Stations by influence"
-    drawn = canvas.map(response, scale, title, found.place, sizes)
-    note = "Area: influence. Colour: change of the forecast if the station had read one unit "
+    values, diameters = np.append(response, np.nan), np.append(sizes, 0.0)
+    drawn = canvas.map(values, scale, title, found.place, diameters)
+    note = f"The stations with {100 * NEARLY_ALL:.0f} % of the influence. "
+    note += "Area: influence. Colour: change of the forecast if the station had read one unit "
     note += "higher in all of its past. Cross: the place of the forecast."
     issue = date(results, int(found.past_times[-1]))
     heading = f"{found.channel} at {place} ({KINDS[0] if seen else KINDS[1]}), issued {issue}"
@@ -83,9 +86,10 @@ def _past(found: Influence) -> Figure:
     step = int(-lag[-2]) if len(lag) > 1 else 1
     name, size = lead_unit(step, max(1, len(lag) - 1))
     x = lag / step * size if step else lag.astype(np.float64)
-    axes = Axes("Influence of past times", f"time before the issue time ({name})", "influence (%)")
+    axes = Axes("Influence of past times", f"time before the issue time ({name})", "influence (%)",
+                width=WIDE)  # fmt: skip
     drawn = bar_chart(x.astype(np.float64), 100 * found.by_past, axes, "influence (%)")
-    return Figure("Past times by influence", drawn)
+    return Figure("Past times by influence", drawn, size="double")
 
 
 def _table(found: Influence) -> Table:

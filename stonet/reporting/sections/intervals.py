@@ -20,6 +20,7 @@ from stonet.reporting.blocks import (
 from stonet.reporting.charts import Line, bar_chart, line_chart
 from stonet.reporting.results import GROUPS, Results
 from stonet.reporting.sections.common import leads_of, unit_of, with_unit
+from stonet.reporting.sections.scores import TICKS
 
 STYLES = {0.5: "c1", 0.9: "c0 own"}
 HEADINGS = {
@@ -102,7 +103,9 @@ def _coverage(results: Results, found: Reliability, by: By) -> Figure:
         lines.append(Line(f"{100 * level:g} % interval", x, y, STYLES[level]))
         targets.append(Line("target", x, np.full(len(x), 100 * level), "target"))
     legend = [(line.name, line.style) for line in lines] + [("target", "target")]
-    axes = Axes(f"Coverage by {by}", labels[by], "values within (%)", y_limits=(0.0, 100.0))
+    ticks = TICKS["month"] if by == "month" else None
+    axes = Axes(f"Coverage by {by}", labels[by], "values within (%)", ticks,
+                y_limits=(0.0, 100.0))  # fmt: skip
     drawn = line_chart([*lines, *targets], axes)
     return Figure(f"Coverage by {by}", drawn, legend=legend)
 

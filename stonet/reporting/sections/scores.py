@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stonet.data.durations import DAY, UNITS
 from stonet.evaluation.metrics import METRICS
 from stonet.evaluation.probabilistic import INTERVAL_METRICS
 from stonet.evaluation.scoring import Group
@@ -43,6 +44,12 @@ HEADINGS = {
     "coverage_90": "in 90 %",
 }
 HIGHER = ("coverage_90",)  # of which the smallest is not the best
+MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+TICKS: dict[By, list[tuple[float, str]]] = {
+    "hour": [(hour, str(hour)) for hour in range(0, 24, 3)],
+    "month": [(number, name) for number, name in enumerate(MONTHS, start=1)],
+}
+FEW_HOURS = 4  # issue hours up to which hours and leads cannot be told apart
 BY_LABELS: dict[By, str] = {"hour": "hour of the day (UTC)", "month": "month"}
 
 
@@ -201,9 +208,20 @@ def _by_time(results: Results, group: Group, channel: int, by: By) -> Figure | N
         Line(m, place, results.breakdown(group, m).mean(by)[known, channel], style_of(results, m))
         for m in models
     ]
-    drawn: Drawing = line_chart(
-        lines, Axes(f"MAE by {by}, points {GROUPS[group]}", BY_LABELS[by],
-                    with_unit("MAE", unit_of(results, channel)))
-    )  # fmt: skip
+    label = with_unit("MAE", unit_of(results, channel))
+    axes = Axes(f"MAE by {by}, points {GROUPS[group]}", BY_LABELS[by], label, TICKS[by])
+    names = dict(TICKS["month"])
+    texts = [names[v] for v in place.tolist()] if by == "month" else None
+    drawn: Drawing = line_chart(lines, axes, texts)
     title = f"By {by}, points {GROUPS[group]}"
-    return Figure(title, drawn, "", legend_of(results, models))
+    note = _issue_note(results) if by == "hour" else ""
+    return Figure(title, drawn, note, legend_of(results, models))
+
+
+def _issue_note(results: Results) -> str:
+    """A warning where forecasts are issued at a few hours only."""
+    hours = sorted(set((results.cases.issue % DAY // UNITS["h"]).tolist()))
+    if len(hours) > FEW_HOURS:
+        return ""
+    texts = ", ".join(f"{hour:02d}" for hour in hours)
+    return f"Scored forecasts are issued at {texts} h UTC only: hours differ in their lead, too."

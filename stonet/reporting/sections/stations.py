@@ -131,8 +131,7 @@ def _maps(results: Results, canvas: Canvas, errors: StationErrors, channel: int)
             continue
         with np.errstate(invalid="ignore", divide="ignore"):
             skill = np.where(reference > 0, 1 - errors.own / reference, np.nan)
-        limit = float(np.nanmax(np.abs(skill), initial=0.0)) or 1.0
-        colours = ColourScale(-min(limit, 1.0), min(limit, 1.0), "RdBu", f"skill over {model}")
+        colours = ColourScale.symmetric(skill, f"skill over {model}", "RdBu")
         title = f"Skill of {name} over {model}"
         note = f"Blue: better than {model}. Red: worse."
         figures.append(Figure(title, canvas.map(spread(skill), colours, title), note))
@@ -143,12 +142,13 @@ def _extremes(
     results: Results, errors: StationErrors, channel: int, name: str, channels: int
 ) -> Figures:
     """Series of the best and the worst station."""
-    rows, figures = stretch(results, channels), []
+    figures = []
     cases, order = results.cases, errors.order
     ends: Sequence[tuple[str, int]] = ()
     if len(order):
         ends = (("Best", int(order[0])), ("Worst", int(order[-1])))
     for kind, point in ends:
+        rows = stretch(results, channels, (point, channel))
         truth, made, low, high = (
             part[rows][..., point, channel].ravel().astype(np.float64)
             for part in (cases.truth, cases.forecast, cases.low, cases.high)
@@ -157,7 +157,8 @@ def _extremes(
             results.task.dataset.points.names[int(cases.points[point])], NAME_LENGTH
         )
         error = measured(float(errors.own[point]), unit_of(results, channel))
-        title = f"{kind} station: {station}, MAE {error}"
+        held_out = "" if point < cases.seen else " (held out)"
+        title = f"{kind} station: {station}{held_out}, MAE {error}"
         times = cases.times[rows].ravel()
         figures.append(series_figure(results, title, times, truth, made, (low, high), channel))
     return Figures(figures, f"Best and worst station of {name}", channel)

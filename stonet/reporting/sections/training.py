@@ -23,6 +23,7 @@ from stonet.reporting.blocks import (
 from stonet.reporting.charts import Line, line_chart
 from stonet.reporting.results import Results
 
+WIDE = 780.0  # of the drawing
 RECORDED = {
     "steps": "Steps",
     "best_step": "Best step",
@@ -69,7 +70,7 @@ def budget(results: Results) -> str:
     train = results.trained.config.train
     if train.minutes is not None:
         clock = "wall" if train.device == "cuda" else "CPU"
-        return f"{train.minutes:g} {clock} minutes"
+        return f"{train.minutes:g} {clock} minute" + "s" * (train.minutes != 1)
     return f"{train.epochs} epochs" + (f" of {train.steps} steps" if train.steps else "")
 
 
@@ -82,11 +83,12 @@ def _curve(history: list[Mapping[str, Any]]) -> Figure:
         known = np.isfinite(loss)
         if known.any():
             lines.append(Line(name, step[known], loss[known], style))
-    axes = Axes("Loss over the training steps", "step", "loss (standard deviations)")
+    label = "loss (standard deviations)"
+    axes = Axes("Loss over the training steps", "step", label, width=WIDE)
     lines.reverse()
     note = "The training loss includes random hiding of sensors, so that it may lie above."
     legend = [(line.name, line.style) for line in lines]
-    return Figure("Loss", line_chart(lines, axes), note, legend)
+    return Figure("Loss", line_chart(lines, axes), note, legend, "double")
 
 
 def _race(race: Mapping[str, Any] | None) -> list[Block]:
