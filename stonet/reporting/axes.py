@@ -17,7 +17,7 @@ from stonet.reporting.svg import element
 
 WIDTH, HEIGHT = 380.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 10.0, 42.0  # margins
-STEPS, WHOLE_STEPS = (1, 2, 2.5, 5, 10), (1, 2, 5, 10)  # leading digits of ticks
+STEPS, WHOLE_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0), (1.0, 2.0, 5.0, 10.0)  # leading digits of ticks
 MAX_RATIO = 50.0  # greatest over smallest value from which an axis is logarithmic
 Numbers = Float64[np.ndarray, " point"]
 Ticks = Sequence[tuple[float, str]]

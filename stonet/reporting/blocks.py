@@ -57,11 +57,13 @@ class Figures:
         figures: in their order.
         title: of all of them.
         channel: position of the channel that they show (None: all).
+        layout: "pairs" are two in a row.
     """
 
     figures: Sequence[Figure]
     title: str = ""
     channel: int | None = None
+    layout: Literal["", "pairs"] = ""
     kind: ClassVar[str] = "figures"
 
 
@@ -155,13 +157,13 @@ class Picker:
 
     Args:
         channel: position of the channel.
-        names: of the stations.
-        chosen: position of the first one shown.
+        names: numbers of the stations and their names.
+        chosen: number of the first one shown.
         note: below it.
     """
 
     channel: int
-    names: Sequence[str]
+    names: Sequence[tuple[int, str]]
     chosen: int
     note: str = ""
     kind: ClassVar[str] = "picker"

@@ -59,7 +59,7 @@ def headline(results: Results, title: str | None = None) -> Headline:
     trained, spec = results.trained, results.trained.time_spec
     channel, unit = _main_channel(results)
     first, last = duration_label(spec.step), duration_label(spec.step * spec.horizon)
-    name = shortened(results.task.dataset.name, 60)
+    name = shortened(results.task.dataset.name.rsplit("/", 1)[-1], 60)
     subtitle = (
         f"{', '.join(shortened(c, 40) for c in trained.channels[:6])} at "
         f"{counted(len(results.task.dataset.points), 'station')}, {first} to {last} ahead"

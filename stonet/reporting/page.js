@@ -196,6 +196,7 @@
     for (const picker of pickers) {
       const select = picker.querySelector("select");
       if (station < select.options.length) select.value = String(station);
+      picker.querySelector(".picked-name").textContent = select.selectedOptions[0].textContent;
       draw(picker.querySelector(".plot"), series[Number(picker.dataset.series)], Number(select.value));
       if (jump && picker.offsetParent) picker.scrollIntoView({ behavior: "smooth", block: "center" });
     }

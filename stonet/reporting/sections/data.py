@@ -120,9 +120,7 @@ def _availability(
         place, ticks = time_axis(episodes[0].times[[0, -1]], calendar)
         limits, label = (float(place[0]), float(place[1])), "time (UTC)" if calendar else "time (s)"
     axes = Axes("Availability of every station over time", label, "stations", ticks, width=WIDE)
-    return image_chart(
-        rows.astype(np.float64), limits, scale, axes, len(results.task.dataset.points)
-    )
+    return image_chart(rows.astype(np.float64), limits, scale, axes, share.shape[1])
 
 
 def _order_note(results: Results) -> str:

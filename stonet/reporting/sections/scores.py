@@ -65,12 +65,17 @@ def scores_section(results: Results) -> Section:
         title = name if len(results.trained.channels) > 1 else ""
         lead = [_by_lead(results, group, channel, groups) for group in groups]
         blocks.append(Figures(lead, with_title("Error by lead time", title), channel))
-        own = [group for group in groups if group != "unseen"]
-        by_time = [_by_time(results, group, channel, by) for group in own for by in BY_LABELS
-                   if by in results.breakdown(group).sums]  # fmt: skip
+        by_time = [
+            _by_time(results, group, channel, by)
+            for by in BY_LABELS
+            for group in groups
+            if group != "unseen" and by in results.breakdown(group).sums
+        ]
         found = [figure for figure in by_time if figure is not None]
         if found:
-            blocks.append(Figures(found, with_title("Error by hour and month", title), channel))
+            blocks.append(
+                Figures(found, with_title("Error by hour and month", title), channel, "pairs")
+            )
     if not results.trained.time_spec.calendar:
         text = "Times of these data have no calendar, so that there are no hours and months."
         blocks.append(Note(text, "missing"))

@@ -100,7 +100,8 @@ def stations_section(results: Results, canvas: Canvas) -> Section:
         typical = errors.order[len(errors.order) // 2] if len(errors.order) else 0
         names = [results.task.dataset.points.names[i] for i in results.cases.points.tolist()]
         note = "Choose a station in the list, on a map above or in the table below."
-        blocks.append(Picker(channel, names, int(typical), note))
+        listed = sorted(enumerate(names), key=lambda pair: (pair[1], pair[0]))
+        blocks.append(Picker(channel, listed, int(typical), note))
         blocks.append(_extremes(results, errors, channel, name, len(shown)))
         blocks.append(_table(results, errors, channel, name))
     lead = "Mean error of each station over all leads. Stations held out of training are outlined; "
