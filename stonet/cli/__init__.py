@@ -28,6 +28,7 @@ from stonet.cli.options import HELP
 from stonet.cli.place import place
 from stonet.cli.plot import plot
 from stonet.cli.predict import predict
+from stonet.cli.report import report
 from stonet.cli.reproduce import reproduce
 from stonet.cli.serve import serve
 from stonet.errors import StonetError
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(demo, check, fit, predict, hindcast, evaluate, compare),
-    *(plot, serve, influence, place, reproduce),
+    *(plot, report, serve, influence, place, reproduce),
 )
 for command in COMMANDS:
     app.command()(command)

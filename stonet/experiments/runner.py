@@ -22,14 +22,15 @@ from typing import Any
 
 import torch
 
+from stonet.data.checksum import data_sha256
 from stonet.data.field import Dataset
 from stonet.errors import StonetError, UsageError
 from stonet.experiments import EXPERIMENTS
 from stonet.experiments.cell import Cell, Result, rounded
-from stonet.experiments.datasets import data_sha256, open_experiment_data
-from stonet.experiments.provenance import commit
+from stonet.experiments.datasets import open_experiment_data
 from stonet.experiments.store import Store
 from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.system.provenance import commit
 from stonet.system.resources import PYTHON, cores, import_paths, peak_mb, reset_peak
 from stonet.training.budget import Budget, TrainingCost
 from stonet.training.trained_model import versions
