@@ -1,4 +1,4 @@
-"""`python -m benchmarks.study wave --set network.anchor=blend`: one training for the study of the network.
+"""`python -m benchmarks.study wave --set network.anchor=blend`: one training for docs/study.md.
 
 Comes in: data by the names of the experiments, settings, CPU minutes. Goes out: a row of
 docs/study.json with the error of the validation part; with `--test` also that of the test part, and
@@ -23,14 +23,14 @@ DOCS = Path(__file__).parent.parent / "docs"
 ROWS, PAGE = DOCS / "study.json", DOCS / "study.md"
 BEGIN, END = "<!-- trail: begin -->\n", "<!-- trail: end -->\n"
 POINTS = 120
-TABLE = "table"  # instead of the name of data
+TABLE, SURPRISE = "table", "surprise"  # instead of the name of data
 Row = dict[str, Any]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=HELP)
 
 
 @app.command()
 def study(
-    data: Annotated[str, typer.Argument(help=f"Data of an experiment, or '{TABLE}'.")],
+    data: Annotated[str, typer.Argument(help=f"Data of an experiment, {TABLE} or {SURPRISE}.")],
     label: Annotated[str, typer.Option(help="Name of the variant in the table.")] = "default",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value")] = None,
     minutes: Annotated[float, typer.Option(help="CPU minutes of the training.")] = 2.0,
@@ -38,7 +38,10 @@ def study(
     test: Annotated[bool, typer.Option(help="Score the test part, too.")] = False,
     keep: Annotated[bool, typer.Option(help="Store the row.")] = True,
 ) -> None:
-    """Train once and note the error; or write the table of all rows."""
+    """Train once and note the error; or write the table; or print how smooth in time data are."""
+    if data == SURPRISE:
+        typer.echo(json.dumps(surprises()))
+        return
     rows: list[Row] = json.loads(ROWS.read_text()) if ROWS.is_file() else []
     if data == TABLE:
         before, rest = PAGE.read_text().split(BEGIN)
@@ -90,11 +93,27 @@ def measured(
     if test:
         safe = with_fallback(trained, task, references_of(trained, task))
         row["choices"] = [str(choice) for choice in safe.choices]
-        row["safe_test"] = _overall(
-            evaluate(safe, task, "test", {"network": safe.model}), "network"
-        )
-        row["safe_test"] /= entry.per_unit
+        records = evaluate(safe, task, "test", {"network": safe.model})
+        row["safe_test"] = _overall(records, "network") / entry.per_unit
     return row
+
+
+def surprises() -> dict[str, float]:
+    """`History.surprise` of the data of the experiments, by name."""
+    from stonet.config import load_config
+    from stonet.experiments.datasets import PUBLISHED, experiment_data, open_experiment_data
+    from stonet.linear.history import History
+    from stonet.training.task import Task
+
+    found = {}
+    for name in PUBLISHED:
+        settings = *experiment_data(name).settings, f"read.points={POINTS}"
+        config = load_config("default", None, settings)
+        task = Task.of(open_experiment_data(name, config.read), config)
+        history = History(task.time_spec, len(task.scaler.mean))
+        history.fit(task.windows("train", task.stride), len(task.nodes))
+        found[name] = round(history.surprise, 4)
+    return found
 
 
 def _overall(records: Sequence[Row], model: str) -> float:
@@ -125,18 +144,8 @@ def table(rows: Sequence[Row]) -> str:
     Args:
         rows: stored.
     """
-    head = [
-        "data",
-        "variant",
-        "settings",
-        "min",
-        "seed",
-        "steps",
-        "validation",
-        "test",
-        "safe",
-        "commit",
-    ]
+    head = ["data", "variant", "settings", "min", "seed", "steps"]
+    head += ["validation", "test", "safe", "commit"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in sorted(rows, key=lambda row: (row["data"], row["minutes"], row["label"])):
         scores = [f"{row[key]:.4g}" if key in row else "" for key in ("test", "safe_test")]

@@ -144,15 +144,12 @@ def block_errors(
         batch, (target, mask) = windows.inputs(chosen), windows.targets(chosen)
         np.add.at(count, block[chosen], mask.sum(2).double().numpy())
         forecasts = {name: model(batch, graphs[name]).forecast for name, model in models.items()}
-
-        def errors(name: str, share: float) -> Sums:
-            mean = torch.lerp(forecasts[NETWORK], forecasts[name], share)
-            error = (trained.scaler.clip(mean) - target).abs().double()
-            return torch.where(mask, error, 0.0).sum(2).numpy()
-
-        np.add.at(network, block[chosen], errors(NETWORK, 0.0))
-        for (name, share), sums in mixed.items():
-            np.add.at(sums, block[chosen], errors(name, share))
+        alone = forecasts[NETWORK]
+        pairs = [(network, alone)]
+        pairs += [(s, alone.lerp(forecasts[name], share)) for (name, share), s in mixed.items()]
+        for sums, forecast in pairs:
+            error = (trained.scaler.clip(forecast) - target).abs().double()
+            np.add.at(sums, block[chosen], torch.where(mask, error, 0.0).sum(2).numpy())
     return BlockErrors(network, mixed, count)
 
 
