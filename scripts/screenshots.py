@@ -3,7 +3,8 @@
 A server must run on a model with stations on the Earth:
 
     stonet serve runs/brazil inmet-brazil --port 8000
-    python scripts/screenshots.py http://127.0.0.1:8000 --point=-15.6,-47.6 --lead 18
+    python scripts/screenshots.py http://127.0.0.1:8000 --point=-15.6,-47.6 \\
+        --issue 2024-11-20T15:00:00Z --lead 6
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url", help="of the server")
     parser.add_argument("--point", required=True, help="latitude,longitude")
+    parser.add_argument("--issue", help="such as 2024-11-20T15:00:00Z; the latest by default")
     parser.add_argument("--lead", type=int, default=6, help="in steps")
     parser.add_argument("-o", "--output", type=Path, default=TARGET)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     address = f"{arguments.url.rstrip('/')}/#lead={arguments.lead}&point={arguments.point}"
+    address += f"&issue={arguments.issue}" if arguments.issue else ""
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)

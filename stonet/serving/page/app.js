@@ -127,7 +127,9 @@ function takeStations(stations) {
     [option.value, option.label] = [station.id, named(station)];
     return option;
   }));
-  part("subtitle").textContent = `${stations.length} stations · every ${spanWords(state.clock.step)} · `
+  const step = spanWords(state.clock.step);
+  const each = { "1 h": "hourly", "24 h": "daily" }[step] ?? `every ${step}`;
+  part("subtitle").textContent = `${stations.length} stations · ${each} · `
     + `${spanWords(state.model.horizon.steps * state.clock.step)} ahead`;
 }
 

@@ -28,12 +28,12 @@ export class Scale {
     return `rgb(${this.rgb(value).join(" ")})`;
   }
 
-  /** Round limits around nearly all of the values: a thousandth is left out at each end. */
+  /** Round limits around nearly all of the values: one in 200 is left out at each end. */
   static of(values) {
     const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
     if (!sorted.length) return new Scale(0, 1);
     const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
-    const [low, high] = [at(0.001), at(0.999)];
+    const [low, high] = [at(0.005), at(0.995)];
     const unit = 10 ** Math.floor(Math.log10((high - low) / 2 || 1)) / 2;
     return new Scale(Math.floor(low / unit) * unit, Math.ceil(high / unit) * unit);
   }

@@ -10,6 +10,7 @@ export function showLegend(quantity, scale) {
     bar.fillStyle = `rgb(${colour.join(" ")})`;
     bar.fillRect(k, 0, 1, 1);
   });
+  part("legend").hidden = false;
   part("legend-title").textContent = quantity.title;
   part("legend-ticks").replaceChildren(...roundTicks(scale.low, scale.high, 4).map((tick) => {
     const mark = document.createElement("span");

@@ -71,8 +71,8 @@ export class WorldMap {
 
   /** Room around the region: for the axes of a plane and the legend beside it. */
   inset(width) {
-    if (this.kind !== "plane") return [14, 14, 14, 14];
-    return width > 620 ? [64, 20, 290, 48] : [58, 14, 14, 124];
+    if (this.kind !== "plane") return [14, 14, 14, width > 520 ? 14 : 56];
+    return width > 620 ? [64, 20, 290, 48] : [58, 14, 14, 96];
   }
 
   /** The visible part of the sphere, or the region of a plane. */

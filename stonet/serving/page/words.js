@@ -35,7 +35,7 @@ export class Quantity {
   /** The number with its units. */
   value(value) {
     const text = this.number(value);
-    return text === "–" ? "no value" : this.units ? `${text} ${this.units}` : text;
+    return text === "–" ? "no value" : this.units ? `${text}\u00a0${this.units}` : text;
   }
 }
 
