@@ -63,7 +63,7 @@ def _measure(part: str, result: dict[str, Any], quiet: bool) -> None:
     from importlib import import_module
 
     from stonet.cli.console import counting_bar
-    from stonet.experiments.provenance import commit
+    from stonet.system.provenance import commit
     from stonet.system.resources import describe
 
     started, machine = time.monotonic(), describe()

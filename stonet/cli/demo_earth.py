@@ -23,7 +23,7 @@ SETTINGS = (
 )  # about two minutes on two cores
 QUESTION = ("--at", "48.2,16.4", "--times", "+7h", "--intervals", "50,90")
 INTERVALS = True
-EUROPE = "grid:1,-10,37,42,60"
+EUROPE = "grid:1,-8,38,41,55"
 ISSUE_SHARE = 0.93  # of the record, within the test part: when the drawn forecast is issued
 PAST_FRAMES = 120  # that a forecast and its correction may look back
 

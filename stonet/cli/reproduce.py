@@ -153,8 +153,8 @@ def _replay(path: Path, as_json: bool) -> None:
     before = read_result(path)
     after = repeat(before)
     lines = compare_scores(before, after)
-    hashes = ("data_hash", "config_hash", "versions")
-    changed = [name for name in hashes if getattr(before, name) != getattr(after, name)]
+    facts = ("data_hash", "settings", "versions")
+    changed = [name for name in facts if getattr(before, name) != getattr(after, name)]
     if as_json:
         origin = {"cell": title(before.cell), "commit": before.commit, "date": before.date}
         print_json(origin | {"scores": lines, "changed": changed})

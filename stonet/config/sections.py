@@ -287,6 +287,9 @@ class TrainConfig(Section):
         None,
         "use reference forecasts where they are better in validation; none: the model's own",
     )
+    final: bool = setting(
+        False, "refit on training and validation part once validation has chosen all settings"
+    )
     seed: int = setting(0, "seed of initial weights and of all random draws")
 
     @property

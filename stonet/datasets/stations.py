@@ -173,18 +173,21 @@ def _local(seed: int, frames: int, stations: int) -> Float64[np.ndarray, "time n
     return series * np.array(LOCAL) + bias
 
 
-def stations(seed: int = SEED, count: int = 300, days: int = DAYS, unseen: int = 60) -> Dataset:
+def stations(
+    seed: int = SEED, count: int = 300, days: int = DAYS, unseen: int | None = None
+) -> Dataset:
     """The data set: one episode of all stations.
 
     Args:
         seed: of places, storms, noise and gaps.
         count: number of stations, the unseen ones among them.
         days: from the start of the year.
-        unseen: number of stations held out, spread as the others are.
+        unseen: number of stations held out, spread as the others are (None: a fifth of all).
 
     Raises:
         DataError: there would be no station to train on, or no day.
     """
+    unseen = count // 5 if unseen is None else unseen
     if days < 1 or not 0 <= unseen < count:
         raise DataError(
             f"{count} stations, {unseen} of them unseen, and {days} days; expected at least one "

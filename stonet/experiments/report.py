@@ -50,9 +50,10 @@ INTRO = (
 )
 PROTOCOL = (
     "Scores are those of the test part (the last 20 % of the times or episodes), every target "
-    "about once, from windows that start at every hour of the day (128 windows in the irregular experiment), in physical units; ± is the standard deviation "
-    "over the seeds. Normalisation, graph and early stopping use the training and validation parts "
-    "only. MAPE leaves out zero targets; all other metrics include them."
+    "about once, from windows that start at every hour of the day (128 windows in the irregular "
+    "experiment), in physical units; ± is the standard deviation over the seeds. Normalisation, "
+    "graph and early stopping use the training and validation parts only. MAPE leaves out zero "
+    "targets; all other metrics include them."
 )
 
 
@@ -104,6 +105,8 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     if not docs.is_dir():
         raise UsageError(f"No folder '{docs}'. Run this from the repository's root.")
     store = Store(folder)
+    for earlier in (docs / "figures").glob("results-*.png"):
+        earlier.unlink()
     for name, experiment in EXPERIMENTS.items():
         results, _ = _load(store, name, PUBLISHED)
         if experiment.table(results):
@@ -120,7 +123,7 @@ def _load(
     datasets, seeds = budget.datasets_of(name), budget.seeds_of(name)
     cells = EXPERIMENTS[name].cells(datasets, models, seeds, budget)
     stored = [result for cell in cells if (result := store.load(cell))]
-    return [replace(r, stale=r.key != r.cell.key(r.data_hash)) for r in stored], len(cells)
+    return [replace(r, stale=r.is_stale(r.data_hash)) for r in stored], len(cells)
 
 
 def _hours() -> float:

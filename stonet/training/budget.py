@@ -142,7 +142,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     reset_peak()
     stopwatch = Stopwatch()
     trainer = trainer_after_race(task)
-    trained, state = fit_with_fallback(trainer, watch=stopwatch)
+    trained, state = fit_with_fallback(trainer, on_progress=stopwatch)
     parameters = sum(p.numel() for p in trainer.model.parameters())
     seconds_per_pass = stopwatch.per_step * trainer.loader.steps_per_pass
     cost = TrainingCost(

@@ -48,7 +48,7 @@ def fit_run(
 def _trained(
     task: Task, place: RunFolder | None, resume: bool, watch: StepCallback
 ) -> tuple[TrainedModel, State]:
-    """Train after a race of settings, with the fallback."""
+    """Train the model that a race has chosen."""
     return fit_with_fallback(trainer_after_race(task, place, resume), place, resume, watch)
 
 

@@ -112,6 +112,27 @@ class Task:
             windows, labels=kept_labels(len(windows), self.time_spec.horizon, labels, seed)
         )
 
+    def joined(self) -> Task:
+        """The same task with the validation part as the end of the training part.
+
+        Its scaler is fitted to both; the time specification is kept. The test part is as before.
+        """
+        train = []
+        for episode in self.dataset.episodes:
+            own = [
+                f
+                for name in ("train", "validation")
+                for f in self.parts[name]
+                if f.is_part_of(episode)
+            ]
+            if own:
+                start = int(np.searchsorted(episode.times, own[0].times[0]))
+                stop = int(np.searchsorted(episode.times, own[-1].times[-1], side="right"))
+                train.append(episode.between(start, stop))
+        data = self.config.data
+        scaler = Scaler.fit(train, self.dataset.seen, data.bounds, data.range_margin)
+        return replace(self, parts=self.parts | {"train": tuple(train)}, scaler=scaler)
+
     @property
     def validation_windows(self) -> Windows:
         """The windows that decide in a training: a random choice from the validation part."""

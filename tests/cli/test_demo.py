@@ -15,6 +15,7 @@ from stonet.datasets.stations import stations
 
 SMALL = (
     *("train.epochs=1", "train.steps=2", "data.past=8", "data.horizon=2", "data.stride=12"),
+    *("train.race=0", "train.fallback=false", "network.anchor=last", "train.save_every=9"),
     *("network.latent=8", "network.rank=16", "network.kernels=2", "network.hidden=8"),
 )
 FIGURES = ("map", "globe", "error_by_lead", "training", "series", "reliability")

@@ -9,13 +9,13 @@ import pytest
 from helpers.cells import SMOKE
 from helpers.small import small_dataset
 
+from stonet.data.checksum import data_sha256
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 from stonet.experiments.datasets import (
     EXPERIMENT_DATA,
     check_name,
-    data_sha256,
     open_experiment_data,
 )
 

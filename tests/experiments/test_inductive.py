@@ -156,7 +156,7 @@ def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Res
     }
     scores = {"groups": scored, "points": {"seen": 80, "unseen": 20}}
     empty: dict[str, Any] = dict(
-        key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
+        settings={}, data_hash="", commit="c", date="", machine={}, versions={}
     )
     return Result(cell, scores=scores, seconds=0.0, cpu_seconds=0.0, peak_mb=0.0, **empty)
 

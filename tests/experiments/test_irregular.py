@@ -76,7 +76,7 @@ def test_all_data_have_cells_with_fewer_labels_and_half_of_them_with_every_seed(
 def result_of(label: str, seed: int, extra: dict[str, Any], **scores: Any) -> Result:
     cell = experiment_budget("smoke").cell("irregular", "small", label, seed, extra=extra)
     empty: dict[str, Any] = dict(
-        key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
+        settings={}, data_hash="", commit="c", date="", machine={}, versions={}
     )
     return Result(cell, scores=scores, seconds=0.0, cpu_seconds=0.0, peak_mb=0.0, **empty)
 

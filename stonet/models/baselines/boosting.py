@@ -19,11 +19,12 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from stonet.errors import DataError, UsageError
 from stonet.system.progress import report_progress
 
-PATIENCE = 100  # rounds without a lower validation error after which a group of leads is complete
+PATIENCE = 300  # rounds without a lower validation error after which a group of leads is complete
 LAST_RATE = 0.05  # the last learning rate, relative to the first
 ROWS_PER_LEAF = 30  # at least, and fewer where there are few rows
 COMMON = {  # parameters of every candidate
     "verbosity": -1,
+    "objective": "regression_l1",
     "metric": "l1",
     "feature_fraction": 0.5,
     "bagging_fraction": 0.5,
@@ -64,13 +65,11 @@ class Candidate:
     """Settings that compete.
 
     Args:
-        loss: "regression" or "regression_l1".
         leaves: of a tree, at most.
         groups: of consecutive leads, each with trees of its own.
         rate: first learning rate.
     """
 
-    loss: str
     leaves: int
     groups: int
     rate: float
@@ -95,6 +94,17 @@ class Limit:
 
     amount: float
     timed: bool
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The rows of a group of leads in the library's own form; None: it has no row."""
+
+    train: Any
+    validation: Any
+    parameters: Mapping[str, Any]
+    share: float  # of the validation weight
+    error: float  # mean |y| of the validation rows: without any tree
 
 
 @dataclass
@@ -199,10 +209,12 @@ def race(
     each = share * limit.amount / len(candidates)
     alone = len(candidates) == 1 or each == 0
     total = limit if alone else Limit((1 - share) * limit.amount + each, limit.timed)
-    growths = []
+    growths, tables = [], dict[int, list[_Table]]()
     for candidate in candidates[:1] if alone else candidates:
         before = time.process_time()
-        growth = _start(candidate, train, validation, total, seed, threads)
+        if candidate.groups not in tables:  # candidates share what the library makes of the rows
+            tables[candidate.groups] = _tables(candidate, train, validation, threads)
+        growth = _start(candidate, tables[candidate.groups], total, seed)
         growth.spent = time.process_time() - before if limit.timed else 0.0
         if not alone:
             growth.grow(each, "race")
@@ -212,33 +224,37 @@ def race(
     return best
 
 
-def _start(
-    candidate: Candidate, train: Rows, validation: Rows, limit: Limit, seed: int, threads: int
-) -> Growth:
-    """One booster for each group of leads, without trees."""
+def _tables(candidate: Candidate, train: Rows, validation: Rows, threads: int) -> list[_Table]:
+    """The rows of each group of leads, as the library stores them."""
     library = library_of_trees()
-    parameters = {
-        **COMMON,
-        "objective": candidate.loss,
-        "num_leaves": candidate.leaves,
-        "learning_rate": candidate.rate,
-        "seed": seed,
-        "num_threads": threads,
-    }
-    horizon = int(max(train.lead.max(), validation.lead.max())) + 1
-    group, groups, total = candidate.group(horizon), [], validation.weight.sum()
+    group = candidate.group(int(max(train.lead.max(), validation.lead.max())) + 1)
+    total, tables = validation.weight.sum(), []
     for number in range(candidate.groups):
         some, judges = (part.take(group[part.lead] == number) for part in (train, validation))
-        if not (len(some.y) and len(judges.y)):
-            groups.append(_Group(None, 0.0, 0.0, complete=True))
+        if not (len(some.y) and len(judges.y)):  # no tree: the newest value
+            tables.append(_Table(None, None, {}, 0.0, 0.0))
             continue
-        parameters["min_data_in_leaf"] = min(ROWS_PER_LEAF, 1 + len(some.y) // 50)
+        least = min(ROWS_PER_LEAF, 1 + len(some.y) // 50)
+        parameters = {**COMMON, "min_data_in_leaf": least, "num_threads": threads}
         data = library.Dataset(some.x, some.y, weight=some.weight, params=parameters)
         check = data.create_valid(judges.x, judges.y, weight=judges.weight)
-        booster = library.Booster(parameters, data)
-        booster.add_valid(check, "validation")
         zero = float(np.average(np.abs(judges.y), weights=judges.weight))
-        groups.append(_Group(booster, float(judges.weight.sum() / total), zero))
+        share = float(judges.weight.sum() / total)
+        tables.append(_Table(data, check, parameters, share, zero))
+    return tables
+
+
+def _start(candidate: Candidate, tables: list[_Table], limit: Limit, seed: int) -> Growth:
+    """One booster for each group of leads, without trees."""
+    own = {"num_leaves": candidate.leaves, "learning_rate": candidate.rate, "seed": seed}
+    groups = []
+    for table in tables:
+        if table.train is None:
+            groups.append(_Group(None, 0.0, 0.0, complete=True))
+            continue
+        booster = library_of_trees().Booster({**table.parameters, **own}, table.train)
+        booster.add_valid(table.validation, "validation")
+        groups.append(_Group(booster, table.share, table.error))
     return Growth(candidate, groups, limit)
 
 

@@ -36,7 +36,7 @@ class TreeArrays:
     """Splits and leaves of some trees, one tree after the other.
 
     A child >= 0 is a split of the same tree, and -1 - k is its leaf k. A child comes after its
-    parent, so that every walk ends.
+    parent, so that every walk ends. Lengths come from files: `check` compares them.
 
     Args:
         owner: the output to which each tree adds.
@@ -50,15 +50,15 @@ class TreeArrays:
         value: of each leaf.
     """
 
-    owner: Int64[Tensor, " tree"]
-    splits: Int64[Tensor, " bound"]
-    leaves: Int64[Tensor, " bound"]
-    feature: Int64[Tensor, " split"]
-    threshold: Float64[Tensor, " split"]
-    missing_left: Bool[Tensor, " split"]
-    left: Int64[Tensor, " split"]
-    right: Int64[Tensor, " split"]
-    value: Float64[Tensor, " leaf"]
+    owner: Int64[Tensor, " _"]
+    splits: Int64[Tensor, " _"]
+    leaves: Int64[Tensor, " _"]
+    feature: Int64[Tensor, " _"]
+    threshold: Float64[Tensor, " _"]
+    missing_left: Bool[Tensor, " _"]
+    left: Int64[Tensor, " _"]
+    right: Int64[Tensor, " _"]
+    value: Float64[Tensor, " _"]
 
     def check(self, owners: int, features: int) -> None:
         """Refuse arrays that are not trees of these features.

@@ -10,11 +10,12 @@ relative to the newest value; place and calendar; and the site's mean at this ho
 lead are its number, calendar, sun, the site's mean at that hour, and the value a day before. The
 trees deal with missing values themselves.
 
-Candidates differ in the loss, the number of leaves, and whether all leads share their trees. They
-compete in a part of the budget (`train.race`), and the best grows on. The number of trees is that
-of the lowest validation error. In a budget of epochs, an epoch is `train.steps` trees, or
-EPOCH_ROUNDS. The library `lightgbm` (extra `peers`) grows the trees; forecasts do not need it, since
-the trees are stored as arrays (`forest.py`).
+The trees minimise the absolute error, as the other models do. Candidates differ in the number of
+leaves, and in whether all leads share their trees. They compete in a part of the budget
+(`train.race`), and the best grows on. The number of trees is that of the lowest validation error.
+In a budget of epochs, an epoch is `train.steps` trees, or EPOCH_ROUNDS. The library `lightgbm`
+(extra `peers`) grows the trees (`boosting.py`); forecasts do not need it, since the trees are
+stored as arrays (`forest.py`).
 
 References:
     G. Ke, Q. Meng, T. Finley, T. Wang, W. Chen, W. Ma, Q. Ye, T.-Y. Liu, "LightGBM: A Highly
@@ -27,12 +28,11 @@ Deviations:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from stonet.config import Config
@@ -55,13 +55,12 @@ NEIGHBOUR_LAGS, MEAN_LAGS = 3, 6  # newest values of each neighbour, and of thei
 OTHER_LAGS = 3  # newest values of the other channels
 RECENT_LAGS, OLDER_LAGS = 12, 12  # all newest values of x, and so many older ones
 SPANS = (3, 6, 12)  # newest steps over which values of x are averaged, beside the complete past
-LOSSES = ("regression_l1", 31, 1), ("regression", 31, 1), ("regression", 61, 1)
-CANDIDATES = (*LOSSES, ("regression_l1", 31, 4))  # loss, leaves, groups of leads
+CANDIDATES = ((61, 1), (61, 3), (24, 1))  # leaves, groups of leads
 RATE = 0.15  # first learning rate, unless train.lr is given
 EPOCH_ROUNDS = 50  # trees of an epoch, where epochs are counted and their steps are not given
 RESERVE = 0.1  # share of the minutes that is left for the common validation at the end
-ROWS_PER_SECOND, MIN_ROWS, MAX_ROWS = 4_000, 50_000, 1_000_000  # of the budget of a channel
-VALIDATION_SHARE = 0.25  # rows of the validation part, relative to those of the training part
+ROWS_PER_SECOND, MIN_ROWS, MAX_ROWS = 6_000, 50_000, 1_500_000  # of the budget of a channel
+VALIDATION_SHARE = 0.15  # rows of the validation part, relative to those of the training part
 MAX_WINDOWS = 2_048  # from which rows are drawn
 CHUNK_POINTS = 2**15  # points of the windows that are prepared together
 
@@ -96,8 +95,8 @@ class LightGBM(GraphBaseline[Around]):
             )
         self.train_config = config.train
         chosen = [
-            Candidate(loss, leaves or most, min(groups, horizon), config.train.lr or RATE)
-            for loss, most, groups in CANDIDATES
+            Candidate(leaves or most, min(groups, horizon), config.train.lr or RATE)
+            for most, groups in CANDIDATES
         ]
         self.contenders = tuple(dict.fromkeys(chosen))
         self.register_buffer("unit", torch.ones(()))  # first of all: gives graphs their precision
