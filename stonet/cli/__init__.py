@@ -25,7 +25,10 @@ from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
 from stonet.cli.options import HELP
+from stonet.cli.place import place
+from stonet.cli.plot import plot
 from stonet.cli.predict import predict
+from stonet.cli.report import report
 from stonet.cli.reproduce import reproduce
 from stonet.cli.serve import serve
 from stonet.errors import StonetError
@@ -43,9 +46,11 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (
-    *(demo, check, fit, predict, hindcast, evaluate, compare, influence, serve, reproduce),
-):
+COMMANDS = (
+    *(demo, check, fit, predict, hindcast, evaluate, compare),
+    *(plot, report, serve, influence, place, reproduce),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 

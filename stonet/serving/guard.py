@@ -41,6 +41,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 SAME_SITE = (None, "same-origin", "none")  # Sec-Fetch-Site of requests that are answered
+CLIENT_GONE = 499  # of metrics only: no answer was read
 SAFE_METHODS = ("GET", "HEAD")
 
 
@@ -96,7 +97,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-            await send(message)
+            async with asyncio.timeout(self.limits.seconds):  # a client must read its answer
+                await send(message)
 
         self.now += 1
         try:
@@ -107,6 +109,8 @@ class Guard:
             content = encode(document("Refused", str(refused)))
             response = Response(content, refused.status, refused.headers, "application/json")
             await response(scope, receive, answer)
+        except TimeoutError:  # the server closes a connection with an incomplete answer
+            status = CLIENT_GONE
         finally:
             self.now -= 1
             path = getattr(scope.get("route"), "path", "other")

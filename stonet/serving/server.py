@@ -7,6 +7,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from stonet.serving.protocol import WatchedProtocol
+
 KEEP_ALIVE = 15  # seconds that an idle connection stays open
 MAX_HEADERS = 32_768  # bytes of a request line and headers
 
@@ -27,7 +29,7 @@ def run(app: FastAPI, opened: socket.socket, finish_seconds: float) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http="h11",
+        http=WatchedProtocol,
         ws="none",
         h11_max_incomplete_event_size=MAX_HEADERS,
         timeout_keep_alive=KEEP_ALIVE,

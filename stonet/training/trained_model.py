@@ -243,6 +243,7 @@ class TrainedModel:
             f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
             f"- seed {self.config.train.seed}, stonet {__version__}",
             *_race_lines(metrics.get("race")),
+            *_refit_lines(metrics.get("refit")),
             *(f"- validation favours a reference forecast: {choice}" for choice in self.choices),
             "",
             "Use it: `stonet predict FOLDER DATA -o forecast.nc`, or in Python "
@@ -266,6 +267,18 @@ def _race_lines(race: Mapping[str, Any] | None) -> list[str]:
         result = "diverged" if error is None else f"validation MAE {error:.5f}"
         lines.append(f"  - {described(entry['settings'])}: {result}, {entry['steps']} steps")
     return lines
+
+
+def _refit_lines(refit: Mapping[str, Any] | None) -> list[str]:
+    """Lines of the model card: what a refit has changed, and what not."""
+    if not refit:
+        return []
+    return [
+        f"- refit on training and validation part ({refit['training_windows']} windows) with the "
+        f"settings and the {refit['steps']} steps that validation had chosen. All scores named "
+        "here are those of the model before the refit. So is the calibration, since the refit "
+        "model has seen the validation part"
+    ]
 
 
 def _check_format(number: object, path: str | Path) -> None:
