@@ -143,7 +143,7 @@ class STONet(display.Described):
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of the intervals; None before `fit`, or where validation has no errors."""
+        """The calibration of the intervals; None before `fit` or without any known error."""
         return self._calibration
 
     @property
