@@ -58,7 +58,7 @@ def test_channels_stations_tables_and_values(shown: Any, spherical: Report) -> N
     shown.select_option("#channels select", "1")
     picker = shown.locator('.picker[data-series="1"]')
     assert picker.is_visible() and shown.locator('.picker[data-series="0"]').is_hidden()
-    assert CHANNELS[1] in (picker.locator("svg").text_content() or "")
+    assert CHANNELS[1] in (picker.locator(".plot svg").text_content() or "")
     before = picker.locator("path.ink").last.get_attribute("d")
     picker.locator("select").select_option("3")
     assert picker.locator("path.ink").last.get_attribute("d") != before
