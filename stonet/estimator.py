@@ -145,7 +145,7 @@ class STONet(PlotMethods, display.Described):
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of the intervals; None: it has none."""
+        """The calibration of the intervals; None before `fit` or without any known error."""
         return self._calibration
 
     @property
