@@ -144,8 +144,13 @@ class STONet(PlotMethods, display.Described):
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of the trained model; None: it has none."""
+        """The calibration of the intervals; None before `fit` or without any known error."""
         return self._calibration
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The course of the training, as in metrics.json; empty before `fit`."""
+        return self._metrics
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._trained is not None

@@ -205,11 +205,11 @@ def _draw_map(axes: Axes, found: Suggestion, projection: MapProjection) -> Tips:
         projection.draw_dots(axes, found.region, error, **scale.drawn)
     else:
         projection.draw_grid(axes, grid, grid.scatter(error), **scale.drawn)
-    present = projection.project(found.stations).T
-    axes.scatter(*present, s=6, color="0.2", linewidths=0, zorder=4, label="stations")
+    present = projection.project(found.stations)
+    axes.scatter(present[:, 0], present[:, 1], s=6, color="0.2", linewidths=0, zorder=4)
     x, y = projection.project(found.sensors).T
     style: dict[str, Any] = {"s": 130, "color": PALETTE[1], "edgecolors": "white", "zorder": 5}
-    dots = axes.scatter(x, y, label="suggested", **style)
+    dots = axes.scatter(x, y, **style)
     for rank, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True), start=1):
         where: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 6}
         axes.text(a, b, str(rank), color="white", fontsize=8, fontweight="bold", **where)
