@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from stonet.data.display import shortened
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
@@ -232,7 +233,7 @@ def _draw_curve(axes: Axes, found: Suggestion) -> Tips:
     axes.set_title(f"Expected error of {found.channel}", fontsize=10, parse_math=False)
     axes.grid(color="0.9", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     texts = [f"{n} sensors: {error:.4g}{unit}" for n, error in enumerate(found.rmse.tolist())]
     return [(line, texts)]
 
