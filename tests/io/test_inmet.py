@@ -135,7 +135,7 @@ def test_the_usual_columns_are_read_and_others_by_name(year):
     assert set(usual.channels) <= set(inmet_file.USUAL)
     assert any("wind_speed_of_gust" in note for note in usual.notes)
     assert read(year, variables="wind_speed_of_gust, wind_speed").units == ("m s-1", "m s-1")
-    with pytest.raises(UsageError, match="wind_speed_of_gust") as error:
+    with pytest.raises(DataError, match="wind_speed_of_gust") as error:
         read(year, variables="gust")
     assert "'gust'" in str(error.value)
     renamed = read(year, rename={"air_temperature": "t2m"}, variables="t2m")
