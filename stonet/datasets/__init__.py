@@ -19,6 +19,7 @@ from stonet.datasets import (
     era5_uk,
     inmet_brazil,
     noaa_daily,
+    peakweather,
     pv_rhode_island,
     solar,
     stations,
@@ -59,6 +60,7 @@ DATASETS: dict[str, Entry] = {
     "era5-bhutan": Entry(era5_bhutan.CARD, era5_bhutan.era5_bhutan),
     "pv-rhode-island": Entry(pv_rhode_island.CARD, pv_rhode_island.pv_rhode_island),
     "noaa-daily": Entry(noaa_daily.CARD, noaa_daily.noaa_daily),
+    "peakweather": Entry(peakweather.CARD, peakweather.peakweather, peakweather.find),
     "inmet-brazil": Entry(inmet_brazil.CARD, inmet_brazil.inmet_brazil),
 }
 

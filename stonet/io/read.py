@@ -16,6 +16,7 @@ from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.data.physical_limits import quantity_of
 from stonet.errors import DataError, UsageError
+from stonet.io.inmet import is_inmet
 from stonet.io.lazy_source import LazySource, NoValues, from_field, with_names_and_units
 from stonet.io.merge import merge_sources
 from stonet.io.safety import check_plain
@@ -44,6 +45,7 @@ SUFFIXES = {
     ".grb": GRIB,
     ".grb2": GRIB,
 }
+ARCHIVE = ".zip"  # of INMET, the only archives that are read as they are
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # of text tables
 FIRST_BYTES = {b"\x89HDF\r\n\x1a\n": HDF5, b"CDF": NETCDF, b"GRIB": GRIB, b"PAR1": TABLE}
 ZARR_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of them makes a folder a Zarr store
@@ -53,8 +55,9 @@ def read(source: Any, **options: Any) -> Field:
     """Read a Field from anything that holds values at positions through time.
 
     Args:
-        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder of such files, a
-            pattern such as "era5/*.grib", a pandas or xarray object, or a list of these.
+        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5, INMET's yearly ZIP), a folder
+            of such files, a pattern such as "era5/*.grib", a pandas or xarray object, or a list
+            of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
             timezone, stations, units={"temperature": "degC"}, rename={"old": "new"}, ...
             `stations` may also be a table, Points, or a dictionary of
@@ -202,6 +205,10 @@ def _open_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
     """The content of all files; a file without values is an error only if it is alone."""
     sources: list[LazySource] = []
     without_values: list[NoValues] = []
+    published = [path for path in paths if is_inmet(path)]
+    if published:
+        sources += _function("inmet:open_stations")(published, config)
+        paths = [path for path in paths if path not in published]
     for number, path in enumerate(paths):
         report_progress(number, len(paths))
         try:
@@ -303,7 +310,9 @@ def _note_ignored_options(sources: list[LazySource], config: ReadConfig) -> list
 
 def _is_supported(path: Path) -> bool:
     hidden = path.name.startswith((".", "_"))
-    return not hidden and (_suffix(path) in SUFFIXES if path.is_file() else is_zarr(path))
+    if not path.is_file():
+        return not hidden and is_zarr(path)
+    return not hidden and (_suffix(path) in SUFFIXES or path.suffix.lower() == ARCHIVE)
 
 
 def _suffix(path: Path) -> str:
