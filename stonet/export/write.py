@@ -148,6 +148,7 @@ def _converted(trained: TrainedModel, network: STONetwork, given: Arrays) -> byt
             dynamic_shapes=(shapes,),
             opset_version=OPSET,
             dynamo=True,
+            optimize=False,  # it loses a constant of a clip; onnxruntime optimises when it loads
             verbose=False,
         )
     assert program is not None
