@@ -21,6 +21,7 @@ from stonet.cli.compare import compare
 from stonet.cli.data import data_app
 from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
+from stonet.cli.export import export
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
@@ -42,7 +43,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings=HELP,
 )
-for command in (*(demo, check, fit, predict, hindcast, evaluate, compare, influence, reproduce),):
+for command in (
+    *(demo, check, fit, predict, hindcast, evaluate, compare, influence, export, reproduce),
+):
     app.command()(command)
 app.add_typer(data_app, name="data")
 
