@@ -26,6 +26,7 @@ def past_inputs(values: np.ndarray, newest: str) -> dict[str, np.ndarray]:
 
 
 model = Path(sys.argv[1])
+onnxruntime.set_default_logger_severity(3)  # errors only
 session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 about = json.loads(session.get_modelmeta().custom_metadata_map["stonet"])
 inputs = dict(np.load(model.with_suffix(".npz"), allow_pickle=False))

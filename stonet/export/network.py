@@ -109,7 +109,7 @@ class OnnxNetwork(nn.Module):
         """Anchor + s (<b, tau> / sqrt(R) + c), normalised."""
         network, lead = self.network, given["lead"][None]
         parts = (latent, modes, anchor)
-        has_history = given["own"] < len(latent)
+        has_history = given["own"] < latent.shape[0]
         together = torch.cat(parts, dim=-1)
         own = pad(together, (0, 0, 0, 0, 0, 1))[given["own"]]
         kriged = _weighted(together, given["kriging_index"], given["kriging_weight"])
@@ -143,7 +143,7 @@ class OnnxNetwork(nn.Module):
     ) -> Tensor:
         """The linear forecast at the trained leads: (window, query, lead, channel)."""
         rows = history.permute(2, 0, 1, 3).flatten(2)  # node window (lag channel)
-        own = given["own"] < len(rows)
+        own = given["own"] < rows.shape[0]
         index, weight = given["stencil_index"], given["stencil_weight"]
         near = rows[index].flatten(2)  # query near (window lag channel)
         fits = (weight @ near).unflatten(-1, (history.shape[0], history.shape[1], -1))
@@ -231,6 +231,9 @@ class OnnxNetwork(nn.Module):
         sun = torch.stack(vector, dim=-1).float()  # window knot 3
         elevation = given[f"{kind}_direction"] @ sun.flatten(0, 1).T
         return elevation.unflatten(-1, (sun.shape[0], sun.shape[1])).clamp(min=0)
+
+
+# Sizes are read as `x.shape[0]`: the converter takes `len(x)` for a constant.
 
 
 def _pass(step: nn.Module, values: Tensor, sources: Tensor, name: str, given: Inputs) -> Tensor:

@@ -59,6 +59,9 @@ def export(
     model = library.load_model_from_string(content)
     library.helper.set_model_props(model, {"stonet": json.dumps(describe(trained))})
     library.checker.check_model(model)
+    fixed = _fixed_axes(model, given)
+    if fixed:  # the converter makes constants of what it cannot keep free
+        raise RuntimeError(f"The converter fixed the sizes of {', '.join(fixed)}.")
     companion = path.with_suffix(".npz")
     packed = io.BytesIO()
     np.savez_compressed(packed, **given)
@@ -184,6 +187,13 @@ def free_axes(given: Mapping[str, np.ndarray]) -> dict[str, dict[int, str]]:
             target = f"level_{int(level) + (family == 'up')}" if level else "query"
             axes[name] = {0: target, 1: f"degree_{stem}"}
     return {name: axes[name] for name in given}
+
+
+def _fixed_axes(model: Any, given: Arrays) -> list[str]:
+    """Inputs of the converted network with an axis whose size is not free but should be."""
+    axes = free_axes(given)
+    shapes = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input}
+    return [name for name, dim in shapes.items() if any(not dim[a].dim_param for a in axes[name])]
 
 
 def widened(name: str, array: np.ndarray) -> np.ndarray:
