@@ -24,7 +24,7 @@ LAYERS = {
     "operators": ["graph", "data", "system"],
     "linear": ["graph", "data", "system"],
     "models": ["operators", "linear", "graph", "data", "system"],
-    "training": ["models", "graph", "data", "system"],
+    "training": ["models", "linear", "graph", "data", "system"],
     "calibration": ["training", "models", "graph", "data", "system"],
     "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
     "export": ["training", "models", "operators", "linear", "graph", "data", "system"],
@@ -33,13 +33,19 @@ LAYERS = {
     "quality": ["io", "plotting", "graph", "data"],
 }
 LAYERS["reporting"] = [name for name in LAYERS if name != "quality"]
-LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality", "reporting")]
+LAYERS["estimator"] = [name for name in LAYERS if name != "quality"]
 LAYERS["experiments"] = [
     name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
 ]
+LAYERS["serving"] = [
+    *("inference", "calibration", "training", "plotting", "models", "io", "graph", "data", "system")
+]
 LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these
-UPWARD = {"data.field": {"io.write"}}  # Field.to_csv and its siblings, imported when called
+UPWARD = {  # methods such as Field.to_csv and Field.plot, imported when they are called
+    "data.field": {"io.write", "plotting.fields"},
+    "data.quantile_field": {"plotting.fields"},
+}
 
 MAX_FILE_LINES = 400  # besides docstrings, which must not be short to keep a file short
 MAX_FUNCTION_LINES = 80

@@ -106,6 +106,9 @@ class DataConfig(Section):
     unseen: float | None = setting(
         None, "share of points held out from training; none: that of the data set", ge=0, lt=1
     )
+    unseen_regions: bool = setting(
+        False, "hold points out as whole regions instead of evenly between the others"
+    )
     bounds: Pairs = setting(
         {}, "declared range of forecasts, as wind_speed=0:; else from the training data"
     )
@@ -283,6 +286,9 @@ class TrainConfig(Section):
     fallback: bool | None = setting(
         None,
         "use reference forecasts where they are better in validation; none: the model's own",
+    )
+    final: bool = setting(
+        False, "refit on training and validation part once validation has chosen all settings"
     )
     seed: int = setting(0, "seed of initial weights and of all random draws")
 

@@ -21,6 +21,7 @@ from stonet.datasets import (
     noaa_daily,
     pv_rhode_island,
     solar,
+    stations,
     wave,
     weatherbench,
 )
@@ -48,6 +49,7 @@ class Entry:
 
 DATASETS: dict[str, Entry] = {
     "wave": Entry(wave.CARD, wave.wave),
+    "stations": Entry(stations.CARD, stations.stations),
     "solar": Entry(solar.CARD, solar.solar, solar.find),
     "temperature": Entry(weatherbench.TEMPERATURE, weatherbench.temperature),
     "humidity": Entry(weatherbench.HUMIDITY, weatherbench.humidity),

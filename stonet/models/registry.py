@@ -64,6 +64,7 @@ MODELS: dict[str, Builder] = {
 }
 REFERENCE_FORECASTS = ("persistence", "daily", "climatology", "linear")  # to be beaten by models
 OURS = ("stonet", "stonet-operator", "stonet-paper")
+PAPER_BASELINES = ("tgcn", "stgcn", "mstgcn", "astgcn", "gcgru", "dcrnn", "agcrn", "clcrn")
 BASELINES = tuple(name for name in MODELS if name not in (*OURS, *REFERENCE_FORECASTS))
 ENTRY_POINTS = "stonet.models"  # group of the entry points that add models
 

@@ -71,6 +71,7 @@ def model_card(trained: TrainedModel, metrics: Mapping[str, Any]) -> str:
         f"- {_budget(trained, metrics)}",
         f"- seed {config.train.seed}, stonet {__version__}",
         *_race(metrics.get("race")),
+        *_refit(metrics.get("refit")),
         *(f"- validation favours a reference forecast: {choice}" for choice in trained.choices),
         *_section("Data", _data(metrics.get("data"))),
         *_section("Limits", _limits(trained, metrics.get("data") or {})),
@@ -156,6 +157,18 @@ def _race(race: Mapping[str, Any] | None) -> list[str]:
         result = "diverged" if error is None else f"validation MAE {error:.5f}"
         lines.append(f"  - {_described(entry['settings'])}: {result}, {entry['steps']} steps")
     return lines
+
+
+def _refit(refit: Mapping[str, Any] | None) -> list[str]:
+    """What a refit has changed, and what not."""
+    if not refit:
+        return []
+    return [
+        f"- refit on training and validation part ({refit['training_windows']} windows) with the "
+        f"settings and the {refit['steps']} steps that validation had chosen. All scores named "
+        "here are those of the model before the refit. So is the calibration, since the refit "
+        "model has seen the validation part"
+    ]
 
 
 def _described(settings: Mapping[str, Any]) -> str:

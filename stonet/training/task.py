@@ -57,7 +57,7 @@ class Task:
         """
         if not config.data.allow_angles:
             _refuse_angles(dataset.episodes[0])
-        dataset = hold_out(dataset, config.data.unseen)
+        dataset = hold_out(dataset, config.data.unseen, config.data.unseen_regions)
         time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, time_spec, config.data.split, stride)
@@ -111,6 +111,27 @@ class Task:
         return replace(
             windows, labels=kept_labels(len(windows), self.time_spec.horizon, labels, seed)
         )
+
+    def joined(self) -> Task:
+        """The same task with the validation part as the end of the training part.
+
+        Its scaler is fitted to both; the time specification is kept. The test part is as before.
+        """
+        train = []
+        for episode in self.dataset.episodes:
+            own = [
+                f
+                for name in ("train", "validation")
+                for f in self.parts[name]
+                if f.is_part_of(episode)
+            ]
+            if own:
+                start = int(np.searchsorted(episode.times, own[0].times[0]))
+                stop = int(np.searchsorted(episode.times, own[-1].times[-1], side="right"))
+                train.append(episode.between(start, stop))
+        data = self.config.data
+        scaler = Scaler.fit(train, self.dataset.seen, data.bounds, data.range_margin)
+        return replace(self, parts=self.parts | {"train": tuple(train)}, scaler=scaler)
 
     @property
     def validation_windows(self) -> Windows:
