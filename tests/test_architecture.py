@@ -27,6 +27,7 @@ LAYERS = {
     "training": ["models", "linear", "graph", "data", "system"],
     "calibration": ["training", "models", "graph", "data", "system"],
     "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
+    "export": ["training", "models", "operators", "linear", "graph", "data", "system"],
     "evaluation": ["calibration", "training", "models", "linear", "graph", "data", "system"],
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
