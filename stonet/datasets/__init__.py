@@ -29,7 +29,7 @@ from stonet.datasets import (
 from stonet.datasets.card import Card
 from stonet.datasets.download import LocalFiles, find_local, missing_files, obtain
 from stonet.errors import unknown_name
-from stonet.io.read import narrow, read_with
+from stonet.io.read import narrow, original_variables, read_with
 from stonet.system.progress import ProgressCallback, ignore_progress
 
 
@@ -103,7 +103,7 @@ def open_any(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
         if inductive and "inductive" in available:
             options["inductive"] = True
         if config.variables and "variables" in available:
-            options["variables"] = config.variables  # the others need not be read
+            options["variables"] = original_variables(config)  # the others need not be read
         return narrow(open_dataset(data, **options), config)
     check_known(data)
     return Dataset((read_with(data, config),), name=data)

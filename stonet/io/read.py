@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.data.physical_limits import quantity_of
+from stonet.data.wind import EASTWARD, NORTHWARD, to_components
 from stonet.errors import DataError, UsageError
 from stonet.io.inmet import is_inmet
 from stonet.io.lazy_source import LazySource, NoValues, from_field, with_names_and_units
@@ -110,6 +111,8 @@ def read_with(source: Any, config: ReadConfig) -> Field:
     """
     if isinstance(source, Field) and config == ReadConfig():
         return source
+    if config.wind_components is not None:
+        return _with_components(source, config, *config.wind_components)
     if isinstance(source, Field):  # its points were accepted before
         config = config.model_copy(update={"same_place": "keep"})
     check_options(config)
@@ -124,6 +127,27 @@ def read_with(source: Any, config: ReadConfig) -> Field:
     if not sources:
         raise DataError(f"There is nothing to read in {source!r}.")
     return merge_sources(with_names_and_units(sources, config), config)
+
+
+def _with_components(source: Any, config: ReadConfig, speed: str, direction: str) -> Field:
+    """Read speed and direction, replace them by components, and only then average over time."""
+    first = {"wind_components": None, "every": None, "variables": original_variables(config)}
+    field = read_with(source, config.model_copy(update=first))
+    components = to_components(field, speed, direction)
+    return read_with(components, ReadConfig(every=config.every, same_place="keep"))
+
+
+def original_variables(config: ReadConfig) -> tuple[str, ...]:
+    """The variables to read, where speed and direction stand for the components wanted.
+
+    Args:
+        config: gives variables and wind_components.
+    """
+    if config.wind_components is None:
+        return config.variables
+    source = dict(zip((EASTWARD, NORTHWARD), config.wind_components, strict=True))
+    names = [source.get(name, name) for name in config.variables]
+    return tuple(dict.fromkeys((*names, *config.wind_components))) if names else ()
 
 
 def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
