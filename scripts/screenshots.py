@@ -1,9 +1,9 @@
-"""Takes the pictures of the live map in the documentation: light, dark and on a phone.
+r"""Takes the pictures of the live map in the documentation: light, dark and on a phone.
 
 A server must run on a model with stations on the Earth:
 
     stonet serve runs/brazil inmet-brazil --port 8000
-    python scripts/screenshots.py http://127.0.0.1:8000 --point=-15.6,-47.6 \\
+    python scripts/screenshots.py http://127.0.0.1:8000 --point=-15.6,-47.6 \
         --issue 2024-11-20T15:00:00Z --lead 6
 """
 

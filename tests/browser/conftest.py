@@ -70,7 +70,7 @@ def europe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def guarded(tmp_path: Path, europe: Served) -> Iterator[Served]:
-    """A server of its own that asks for the token "a-token-of-the-tests"."""
+    """A server of its own that asks for the token "a-token-of-the-tests"; it outlives `visit`."""
     token = tmp_path / "token"
     token.write_text("a-token-of-the-tests\n")
     yield from served(tmp_path, europe.run, europe.data, "--token-file", str(token))

@@ -107,6 +107,7 @@ def test_troubles_are_told_kindly(visit, europe: Served):
     page.page.fill("#place", "95, 8")
     page.page.click("#place-form button")
     page.until("document.getElementById('alert-text').innerText.includes('95')")
+    assert page.page.locator("#alert-retry").is_hidden() and "point" not in page.permalink()
     page.page.route("**/v1/forecast", lambda route: route.abort())
     page.page.fill("#place", "50, 8")
     page.page.click("#place-form button")

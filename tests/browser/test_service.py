@@ -18,7 +18,7 @@ def posted(server: Served, path: str, body: object) -> dict:
         return json.load(answer)
 
 
-def test_the_token_is_asked_for_and_new_observations_are_followed(visit, guarded: Served):
+def test_the_token_is_asked_for_and_new_observations_are_followed(guarded: Served, visit):
     page = visit(guarded, token=TOKEN, expected="status of 401")
     page.ask("S03")
     assert TOKEN not in page.page.url
@@ -32,7 +32,7 @@ def test_the_token_is_asked_for_and_new_observations_are_followed(visit, guarded
     assert "issue" not in page.permalink()  # the latest is shown still
 
 
-def test_a_wrong_token_is_asked_for_again(visit, guarded: Served):
+def test_a_wrong_token_is_asked_for_again(guarded: Served, visit):
     page = visit(guarded, token=TOKEN, expected="status of 401")
     page.page.evaluate("sessionStorage.setItem('stonet-token', 'wrong')")
     page.page.reload()

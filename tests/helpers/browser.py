@@ -75,7 +75,7 @@ class Visit:
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True}
         self.context = self.browser.new_context(**(settings | self.options))
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.on("console", self._console)
@@ -115,7 +115,7 @@ class Visit:
 
     def until(self, expression: str) -> None:
         """Wait until JavaScript is true. The CSP forbids the eval of Playwright's own wait."""
-        for _ in range(400):
+        for _ in range(1200):
             if self.page.evaluate(expression):
                 return
             self.page.wait_for_timeout(50)

@@ -176,6 +176,7 @@ const stationAt = (position) => state.stations.find((station) =>
 
 /** The reader chose a point, or a station. */
 async function choose(position, station = null) {
+  const before = state.point;
   state.point = position;
   map.setPoint(position, "");
   showTip(null);
@@ -186,6 +187,7 @@ async function choose(position, station = null) {
     await asked;
   } catch (error) {
     complain(error, () => choose(position, station));
+    if (error.status === 422) state.point = before; // there is no such place
   }
   showFrame();
 }
@@ -257,6 +259,7 @@ document.addEventListener("keydown", (event) => {
   timeline.toggle();
 });
 window.addEventListener("hashchange", async () => { // a link that was pasted
+  if (!state.quantity) return; // the first view reads the address itself
   const asked = fromAddress();
   const names = state.model.channels.map(({ name }) => name);
   state.step = clampStep(asked.lead ?? state.step);

@@ -22,14 +22,17 @@ const decimal = (value) => String(Number(value.toFixed(9)).toFixed(9)).replace(/
 /** A lead as the API reads it: "+21600s". */
 export const leadQuery = (lead) => `+${decimal(lead)}s`;
 
-/** A lead in words: "+6 h", "+90 min", "+4 ms". */
+/** A lead in words: "+6 h", "+1 h 30 min", "+4 ms". */
 export function leadWords(lead) {
   const size = Math.abs(lead);
-  const sign = lead > 0 ? "+" : lead < 0 ? "−" : "";
+  const sign = lead > 0 ? "+" : "−";
   if (size === 0) return "now";
-  const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]]
-    .find(([unit]) => unit === 86400 ? size >= 4 * unit && size % unit === 0
-      : size >= unit && (unit < 60 || size % (unit === 3600 ? 900 : 1) === 0)) ?? [1, "s"];
+  if (size >= 345600 && size % 86400 === 0) return `${sign}${size / 86400} d`;
+  if (size >= 60 && size % 60 === 0) {
+    const [hours, minutes] = [Math.floor(size / 3600), (size % 3600) / 60];
+    return sign + [hours && `${hours} h`, minutes && `${minutes} min`].filter(Boolean).join(" ");
+  }
+  const [unit, name] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([unit]) => size >= unit) ?? [1e-9, "ns"];
   return `${sign}${Number((size / unit).toPrecision(4))} ${name}`;
 }
 

@@ -22,12 +22,15 @@ export async function busy(promise) {
 /** Whether a request is on its way. */
 export const isBusy = () => working > 0;
 
+const SOON = [0, 408, 429]; // statuses after which the same request may succeed, besides 5xx
+
 /** Show what went wrong; `again` is called if the reader wants to try again. */
 export function complain(error, again = null) {
   if (error.name === "AbortError") return;
   part("alert-text").textContent = error.message;
   part("alert").hidden = false;
-  retry = typeof again === "function" ? again : null;
+  const hopeful = error.status === undefined || SOON.includes(error.status) || error.status >= 500;
+  retry = typeof again === "function" && hopeful ? again : null;
   part("alert-retry").hidden = retry === null;
 }
 

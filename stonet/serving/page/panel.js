@@ -42,8 +42,12 @@ export class Panel {
     this.request = new AbortController();
     const { signal } = this.request;
     const { model, clock, issue, latest } = this.context();
+    const before = this.asked;
     this.asked = { position, station };
-    const made = await api.getForecast(this.body(), signal);
+    const made = await api.getForecast(this.body(), signal).catch((error) => {
+      if (error.status === 422) this.asked = before;
+      throw error;
+    });
     const nearest = [].concat(made.sites[0].nearest ?? []);
     const ahead = Math.min(issue + model.horizon.steps * clock.step, latest);
     const hours = (model.past_steps * clock.step + ahead - issue) / 3600;

@@ -3,8 +3,8 @@
 import { TABLE } from "./colour.js";
 
 const COARSE = 2; // pixels of the screen for one of the image
-const FAR = 2; // in usual distances between stations, or in cells: the field begins to fade
-const GONE = 4; // and has faded
+const FAR = 2.5; // in usual distances between stations, or in cells: the field begins to fade
+const GONE = 5; // and has faded
 
 /** Values on a regular grid, and how firmly each is shown. */
 export class Grid {
