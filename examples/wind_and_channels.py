@@ -30,7 +30,7 @@ print("wind from the west, 5 m/s:", components(np.array(5.0), np.array(270.0)).r
 # The simulated `stations` have temperature and both components. A channel may be missing where
 # the others are not: anemometers fail on their own. Nothing is filled in.
 
-everything = stonet.open_dataset("stations", **({"count": 50, "days": 40} if small else {}))
+everything = stonet.open_dataset("stations", count=50 if small else 300, days=40 if small else 120)
 europe = stonet.read(everything.episodes[0], bbox=(-10, 36, 45, 67))
 print(europe)
 
@@ -43,7 +43,7 @@ print(europe)
 if small:
     model = stonet.STONet(preset="tiny").fit(europe)
 else:
-    model = stonet.STONet(settings=["data.bounds=eastward_wind=-60:60"]).fit(europe, minutes=0.7)
+    model = stonet.STONet(settings=["data.bounds=eastward_wind=-60:60"]).fit(europe, minutes=0.3)
 scores = stonet.evaluate(model, europe).droplevel("points")
 print(scores.loc[["persistence", "linear", "stonet"], ["mae", "rmse", "skill"]].round(3))
 
@@ -54,7 +54,7 @@ alone = europe.sel(channel="air_temperature")
 if small:
     narrow = stonet.STONet(preset="tiny").fit(alone)
 else:
-    narrow = stonet.STONet().fit(alone, minutes=0.7)
+    narrow = stonet.STONet().fit(alone, minutes=0.2)
 for name, one, data in (("with wind", model, europe), ("temperature alone", narrow, alone)):
     mae = stonet.evaluate(one, data).xs("air_temperature", level="channel").loc["stonet", "mae"]
     print(f"{name:18} MAE {float(np.ravel(mae)[0]):.3f} K")

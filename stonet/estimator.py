@@ -28,6 +28,7 @@ from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
 from stonet.evaluation.task import ALL, scored_task
 from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
+from stonet.inference.hub import run_folder
 from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
@@ -145,7 +146,7 @@ class STONet(PlotMethods, display.Described):
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of the intervals; None: it has none."""
+        """The calibration of the intervals; None before `fit` or without any known error."""
         return self._calibration
 
     @property
@@ -214,7 +215,7 @@ class STONet(PlotMethods, display.Described):
         for choice in self._trained.choices:
             LOGGER.warning("Validation favours a reference forecast. %s.", choice)
         self._calibration = calibrate_run(self._trained, task, folder)
-        self._metrics = summary(self.state)
+        self._metrics = summary(self.state, task)
         if config.train.final:
             with training_bar(quiet, delay, title="refit") as update_bar:
                 self._trained, self._metrics = refit_run(
@@ -366,6 +367,28 @@ class STONet(PlotMethods, display.Described):
         estimator._trained, estimator._metrics = trained, metrics
         estimator._calibration = load_calibration(trained, folder)
         return estimator
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, revision: str | None = None) -> STONet:
+        """Load a run from a folder or from the Hugging Face Hub.
+
+        Only the files of a run are downloaded, and nothing that they hold is executed. Checksums
+        find damage; they do not tell who made the files.
+
+        Args:
+            source: a run folder, a snapshot of the Hub, or "owner/name" on the Hub.
+            revision: branch, tag or commit on the Hub (None: the newest).
+
+        Raises:
+            UsageError: it is neither, or the package huggingface_hub is not installed.
+            ResourceError: the Hub cannot be reached, or has no such model.
+            ModelFileError: the files are damaged or of another version.
+
+        Example:
+            >>> model = STONet.from_pretrained("runs/stations")
+        """
+        with run_folder(source, revision) as folder:
+            return cls.load(folder)
 
     def _parameters(self) -> bytes:
         """The parameters as JSON."""

@@ -27,12 +27,13 @@ LAYERS = {
     "training": ["models", "linear", "graph", "data", "system"],
     "calibration": ["training", "models", "graph", "data", "system"],
     "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
+    "export": ["training", "models", "operators", "linear", "graph", "data", "system"],
     "evaluation": ["calibration", "training", "models", "linear", "graph", "data", "system"],
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
 }
+LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "quality")]
 LAYERS["reporting"] = [name for name in LAYERS if name != "quality"]
-LAYERS["estimator"] = [name for name in LAYERS if name != "quality"]
 LAYERS["experiments"] = [
     name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
 ]
@@ -44,6 +45,7 @@ FREE = {"errors", "config", "_version"}  # everyone may import these
 UPWARD = {  # methods such as Field.to_csv and Field.plot, imported when they are called
     "data.field": {"io.write", "plotting.fields"},
     "data.quantile_field": {"plotting.fields"},
+    "estimator": {"reporting.plot_methods"},
 }
 
 MAX_FILE_LINES = 400  # besides docstrings, which must not be short to keep a file short

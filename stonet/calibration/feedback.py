@@ -29,7 +29,7 @@ PRIOR = 2.0  # forecasts without error that the mean is shrunk by
 RATES = (0.8, 0.9, 0.95)
 POINT_GAINS = (0.0, 0.3, 0.5, 0.7)
 REGION_GAINS = (0.0, 0.3, 0.5, 0.7, 0.9)
-LATEST, LIMIT = 3, 1.5  # errors in a row, and usual errors that each must exceed
+LATEST, LIMIT = 2, 2.0  # errors in a row, and usual errors that each must exceed
 MIN_GAIN = 0.005  # relative reduction of the MAE below which no correction is made
 
 PerChannel = Float64[np.ndarray, " channel"]

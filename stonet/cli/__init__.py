@@ -21,6 +21,7 @@ from stonet.cli.compare import compare
 from stonet.cli.data import data_app
 from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
+from stonet.cli.export import export
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(demo, check, fit, predict, hindcast, evaluate, compare),
-    *(plot, report, serve, influence, place, reproduce),
+    *(plot, report, serve, influence, place, export, reproduce),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -56,6 +56,9 @@ class ReadConfig(Section):
     )
     units: Pairs = setting({}, "units by variable, where the data have none: temperature=degC")
     rename: Pairs = setting({}, "new names of columns and variables: old=new")
+    wind_components: tuple[str, str] | None = setting(
+        None, "speed and direction that are replaced by eastward_wind and northward_wind"
+    )
     missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
     infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
     duplicates: Literal["refuse", "mean", "first", "last"] = setting(
@@ -68,7 +71,7 @@ class ReadConfig(Section):
     _station_table: Any = None  # in memory, in place of the file `stations`
     _known_places: Any = None  # Points of a run, for stations that nothing else locates
 
-    @field_validator("variables", "bbox", "missing", mode="before")
+    @field_validator("variables", "bbox", "missing", "wind_components", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         """'a, b' as ['a', 'b'], and a number as a list of one."""

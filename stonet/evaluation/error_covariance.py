@@ -47,6 +47,9 @@ RATIOS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # candidates of nugget / sill
 
 Index = Int64[np.ndarray, "_"]  # positions of stations
 Products = Float64[np.ndarray, "hidden hidden"]  # mean products of errors
+Lags = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # among hidden stations, to known ones, among these
 
 
 @dataclass(frozen=True)
@@ -177,13 +180,11 @@ def fit_error_covariance(folds: Sequence[Fold], points: Points) -> Variogram:
     products = [
         np.nan_to_num(f.removable[np.ix_(c, c)]) for f, c in zip(folds, chosen, strict=True)
     ]
-    lags = [tuple(_lags(f.known, f.hidden[c], points)) for f, c in zip(folds, chosen, strict=True)]
+    lags = [
+        _lags(fold.known, fold.hidden[c], points) for fold, c in zip(folds, chosen, strict=True)
+    ]
     candidates = [
-        (
-            length,
-            ratio,
-            [kriging_products(*(np.exp(-h / length) for h in lag), ratio) for lag in lags],
-        )
+        (length, ratio, [_expected(lag, length, ratio) for lag in lags])
         for length in ranges
         for ratio in RATIOS
     ]
@@ -239,10 +240,19 @@ def kriging_products(
     return among_hidden - across @ weights + nugget * np.eye(len(among_hidden))
 
 
-def _lags(known: Index, hidden: Index, points: Points) -> Iterator[Float64[np.ndarray, "_ _"]]:
+def _expected(lags: Lags, length: float, ratio: float) -> Products:
+    """Kriging products for a sill of one."""
+    among_hidden, across, among_known = (np.exp(-lag / length) for lag in lags)
+    return kriging_products(among_hidden, across, among_known, ratio)
+
+
+def _lags(known: Index, hidden: Index, points: Points) -> Lags:
     """Distances among hidden stations, to the known ones near them, and among these."""
     unseen, others = points.take(hidden), points.take(known)
     near = nearest_nodes(unseen, others, min(NEAR, len(others)))[1]
     others = others.take(np.unique(near))
-    for a, b in ((unseen, unseen), (unseen, others), (others, others)):
-        yield points.geometry.distance(a.embedded[:, None], b.embedded[None])
+
+    def between(a: Points, b: Points) -> Float64[np.ndarray, "a b"]:
+        return points.geometry.distance(a.embedded[:, None], b.embedded[None])
+
+    return between(unseen, unseen), between(unseen, others), between(others, others)

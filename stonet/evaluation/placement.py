@@ -94,7 +94,8 @@ def place_sensors(
         )
     share = area_weights(region) if weights is None else weights / weights.sum()
     across, among, variance = _given(covariance, sensors, candidates, region)
-    mean, chosen = [float(share @ variance)], []
+    mean: list[float] = [float(share @ variance)]
+    chosen: list[int] = []
     before, least = variance.copy(), TINY * covariance.sill
     for _ in range(count):
         left = np.diagonal(among) + covariance.nugget  # variance of each candidate's observation

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from stonet.errors import UsageError
 from stonet.plotting.figures import DPI
-from stonet.plotting.maps import AXES, MapProjection
+from stonet.plotting.maps import MapProjection
 from stonet.system.atomic import disk_errors_explained, replacing
 
 SUFFIXES = (".png", ".svg")
@@ -17,6 +17,9 @@ SUFFIXES = (".png", ".svg")
 
 def check_figure(path: Path | None) -> None:
     """Refuse a name that no figure can be written to, before any work is done.
+
+    Args:
+        path: of the figure; None: no figure is wanted.
 
     Raises:
         UsageError: the suffix is none of a figure, or the folder does not exist.
@@ -30,14 +33,25 @@ def check_figure(path: Path | None) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure atomically, in the format of the suffix."""
+    """Write a figure atomically, in the format of the suffix.
+
+    Args:
+        figure: to write.
+        path: ending in .png or .svg.
+    """
     with disk_errors_explained(path), replacing(path) as stage:
         figure.savefig(stage, dpi=DPI)
 
 
 def draw_region(axes: Axes, projection: MapProjection, title: str = "") -> None:
-    """Limits and labels of a map, with the coastline under everything else."""
+    """Limits and labels of a map, with the coastline under everything else.
+
+    Args:
+        axes: to draw on.
+        projection: of the map.
+        title: above the map.
+    """
     projection.format_axes(axes)
-    axes.set_facecolor("0.97")
-    x_label, y_label = AXES[projection.kind]
+    axes.set_facecolor("none" if projection.is_global else "0.97")
+    x_label, y_label = projection.labels
     axes.set(xlabel=x_label, ylabel=y_label, title=title)

@@ -60,8 +60,8 @@ def _draw_map(axes: Axes, figure: Any, found: Influence) -> None:
     chosen = order[: max(needed, 3)]
     near = found.stations.take(chosen)
     projection = MapProjection.of(near.joined(found.place))
-    inside = projection.project(found.stations).T
-    axes.scatter(*inside, s=4, color="0.65", linewidths=0, zorder=2)
+    inside = projection.project(found.stations)
+    axes.scatter(inside[:, 0], inside[:, 1], s=4, color="0.65", linewidths=0, zorder=2)
     scale: dict[str, Any] = {"cmap": "RdBu_r", "norm": _symmetric(response)}
     area = LARGEST * share[chosen] / max(float(share.max()), 1e-12)
     x, y = projection.project(near).T

@@ -196,7 +196,7 @@ def error_panels(
         lines = draw_error_by_lead(axes, chosen, metric, trained.time_spec.step, unit)
         return [(line, texts) for line, texts in lines]
 
-    return [Panel(f"{metric.upper()} by lead", (1.3 * width, 0.8 * width), draw)]
+    return [Panel(f"{metric.upper()} by lead", (1.15 * width, 0.8 * width), draw)]
 
 
 def reliability_panels(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from stonet.data.display import shortened
 from stonet.data.geometry import EARTH_RADIUS_KM, Points
@@ -205,11 +206,11 @@ def _draw_map(axes: Axes, found: Suggestion, projection: MapProjection) -> Tips:
         projection.draw_dots(axes, found.region, error, **scale.drawn)
     else:
         projection.draw_grid(axes, grid, grid.scatter(error), **scale.drawn)
-    present = projection.project(found.stations).T
-    axes.scatter(*present, s=6, color="0.2", linewidths=0, zorder=4, label="stations")
+    present = projection.project(found.stations)
+    axes.scatter(present[:, 0], present[:, 1], s=6, color="0.2", linewidths=0, zorder=4)
     x, y = projection.project(found.sensors).T
     style: dict[str, Any] = {"s": 130, "color": PALETTE[1], "edgecolors": "white", "zorder": 5}
-    dots = axes.scatter(x, y, label="suggested", **style)
+    dots = axes.scatter(x, y, **style)
     for rank, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True), start=1):
         where: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 6}
         axes.text(a, b, str(rank), color="white", fontsize=8, fontweight="bold", **where)
@@ -232,7 +233,7 @@ def _draw_curve(axes: Axes, found: Suggestion) -> Tips:
     axes.set_title(f"Expected error of {found.channel}", fontsize=10, parse_math=False)
     axes.grid(color="0.9", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     texts = [f"{n} sensors: {error:.4g}{unit}" for n, error in enumerate(found.rmse.tolist())]
     return [(line, texts)]
 

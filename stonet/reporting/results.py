@@ -18,7 +18,7 @@ from stonet.evaluation import scoring
 from stonet.evaluation.calibrated import calibrate_models
 from stonet.evaluation.metrics import Record
 from stonet.evaluation.reliability import Reliability, ReliabilityCounter
-from stonet.evaluation.scoring import Group, Index, ScoredBatch
+from stonet.evaluation.scoring import Group, Index, Observer, ScoredBatch
 from stonet.evaluation.task import ALL, scored_task
 from stonet.inference.influence import Influence, influence
 from stonet.inference.inputs import check_inputs
@@ -185,10 +185,12 @@ def gather(
     sizes = trained.time_spec.horizon, len(task.dataset.points), len(trained.channels)
     keeper = CaseKeeper(trained.config.model, *sizes)
 
+    observers: list[Observer] = [breakdowns, keeper, *([counter] if counter else [])]
+
     def observe(
         model: str, group: Group, queries: Index, windows: Windows, batch: ScoredBatch
     ) -> None:
-        for observer in (breakdowns, keeper, *([counter] if counter else [])):
+        for observer in observers:
             observer(model, group, queries, windows, batch)
 
     records = scoring.evaluate(

@@ -30,7 +30,7 @@ class Limits:
     values: int = 1_000_000
     body_bytes: int = 8_000_000
     depth: int = 16
-    seconds: float = 60.0
+    seconds: float = 30.0
     upload_seconds: float = 20.0
     running: int = 2
     waiting: int = 32

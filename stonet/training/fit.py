@@ -9,6 +9,7 @@ from typing import Any
 from stonet.errors import UsageError
 from stonet.system import distributed
 from stonet.training.fallback import fit_with_fallback
+from stonet.training.model_card import facts
 from stonet.training.race import trainer_after_race
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
@@ -41,7 +42,7 @@ def fit_run(
         if not (resume or replace_run):
             check_empty(place)
         trained, state = _trained(task, place, resume, watch)
-        place.publish(trained.files(summary(state)))
+        place.publish(trained.files(summary(state, task)))
     return trained, state
 
 
@@ -65,11 +66,12 @@ def check_empty(place: RunFolder) -> None:
         )
 
 
-def summary(state: State) -> Mapping[str, Any]:
-    """The course of a training, for metrics.json.
+def summary(state: State, task: Task) -> Mapping[str, Any]:
+    """The course of a training and the facts of its data, for metrics.json and the model card.
 
     Args:
         state: at the end of the training.
+        task: that the model was trained for.
     """
     return {
         "best_validation": state.best,
@@ -79,4 +81,5 @@ def summary(state: State) -> Mapping[str, Any]:
         "isolated_points": state.isolated,
         "race": state.race,
         "history": state.history,
+        "data": facts(task),
     }

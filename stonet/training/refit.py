@@ -59,7 +59,7 @@ def refit_run(
     settled = settled_by(task, trained)
     made = _refit(trained, joined, state, settled, watch)
     windows = {"training_windows": len(joined.windows("train", joined.stride))}
-    metrics = {**summary(state), "refit": {"steps": state.best_step, **windows}}
+    metrics = {**summary(state, joined), "refit": {"steps": state.best_step, **windows}}
     if folder is not None and distributed.is_first():
         RunFolder(folder).publish(made.files(metrics))
     return made, metrics

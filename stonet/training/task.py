@@ -157,9 +157,8 @@ def _refuse_angles(field: Field) -> None:
         leave_out = f", or leave it out (--variables {','.join(others)})" if others else ""
         raise DataError(
             f"'{name}' is a direction in degrees: 359 and 1 are 2 degrees apart, but 358 as "
-            "numbers. Give the components instead, of the speed s and the direction d: "
-            f"u = -s sin(d), v = -s cos(d){leave_out}. To train on the numbers nevertheless: "
-            "--set data.allow_angles=true."
+            f"numbers. Read components instead (--wind-components SPEED,{name}){leave_out}. To "
+            "train on the numbers nevertheless: --set data.allow_angles=true."
         )
 
 

@@ -18,7 +18,7 @@ from stonet.estimator import STONet
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs on a plane and on a sphere, by kind; the data lie beside them."""
     folder, found = tmp_path_factory.mktemp("place"), {}
-    fields: tuple[Field, ...] = (small_field(frames=400), alpine_field(frames=400))
+    fields: tuple[Field, ...] = (small_field(), alpine_field())
     for field in fields:
         kind = field.points.kind
         field.to_netcdf(folder / f"{kind}.nc")

@@ -18,7 +18,7 @@ KINDS = ("--map", "--series", "--errors", "--reliability")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run folder and the file it was fitted on."""
     folder = tmp_path_factory.mktemp("plot")
-    alpine_field(frames=400).to_netcdf(folder / "data.nc")
+    alpine_field(frames=200).to_netcdf(folder / "data.nc")
     settings = [*QUICK, "data.unseen=0.2"]
     STONet(preset="tiny", settings=settings).fit(folder / "data.nc", folder / "run")
     return folder / "run", folder / "data.nc"
@@ -32,7 +32,7 @@ def test_every_kind_is_drawn(run: tuple[Path, Path], stonet: Shell, kind: str) -
 
 
 def test_a_past_issue_shows_what_was_observed(run: tuple[Path, Path], stonet: Shell) -> None:
-    options = ["--lead", "+1h", "--lead", "+2h", "--issue", "2026-03-14T00", "--grid", "0.5"]
+    options = ["--lead", "+1h", "--lead", "+2h", "--issue", "2026-03-06T00", "--grid", "0.5"]
     result = json_result(stonet, "plot", *run, "--map", *options, "-o", "x.html")
     text = Path("x.html").read_text()
     assert len(result["panels"]) == 2 and text.count("data-value") >= 2 * 15

@@ -42,20 +42,19 @@ def test_an_estimator_a_run_and_a_trained_model_give_a_page(
 
 
 def test_the_command_scores_as_evaluate_does(shell: Shell) -> None:
-    write(stations(), Path("stations.csv"))
-    dataset = Dataset((stonet.read("stations.csv", variables="t2m"),), "stations.csv")
-    small_run(dataset, Path("run"))
+    """On the data of the training, whether they are named or not."""
+    write(stations(frames=240).sel(channel="t2m"), Path("stations.csv"))
+    small_run(Dataset((stonet.read("stations.csv"),), "stations.csv"), Path("run"))
+    records = json_result(shell, "evaluate", "run")["records"]
     for data in ((), ("stations.csv",)):
-        scores = json_result(shell, "evaluate", "run", *data)
-        made = json_result(shell, "report", "run", *data, "-o", "page.html")
-        assert made["records"] == scores["records"]
+        made = json_result(shell, "report", "run", *data, "-o", "page.html", "--title", "A <title>")
+        assert made["records"] == records and made["report"] == "page.html"
         text = Path("page.html").read_text(encoding="utf-8")
-        assert made["bytes"] == len(text.encode()) and made["report"] == "page.html"
-        rows = Page(text).section("scores").find("tr", data_model="stonet")
-        assert len(rows) == 1
-    done = shell("report", "run", "--part", "all", "-o", "all.html", "--title", "A <title>")
-    assert done.code == 0 and "Wrote all.html" in done.err
-    assert Page(Path("all.html").read_text()).root.find("h1")[0].text == "A <title>"
+        assert made["bytes"] == len(text.encode())
+        page = Page(text)
+        assert page.root.find("h1")[0].text == "A <title>"
+        assert len(page.section("scores").find("tr", data_model="stonet")) == 1
+        assert ("applied to" in page.section("data").text) == bool(data)
 
 
 def test_what_cannot_be_written_or_scored_is_refused_before_any_work(

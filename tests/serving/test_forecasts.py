@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 import xarray as xr
 from fastapi.testclient import TestClient
 from helpers.served import QUANTILES, Served, posted, same
+from helpers.shell import Shell
 
 from stonet.data.quantile_field import QuantileField
 from stonet.io.write import table
@@ -107,6 +109,29 @@ def test_files_are_those_of_predict(
         found = served.model.predict(served.data, **request, quantiles=levels)
         assert sorted(set(rows["quantile"])) == levels
         np.testing.assert_array_equal(grid["u0"].values, found.values[..., 0])
+
+
+def test_a_file_is_that_of_the_command_line(
+    client: TestClient,
+    served: Served,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Byte by byte."""
+    stonet, out = Shell(capsys, monkeypatch), tmp_path / "forecast.csv"
+    at = [word for lat, lon in SITES for word in (f"--at={lat},{lon}",)]
+    times = ("--times", "+1h", "--times", "+150min")
+    assert stonet("predict", served.folder, *at, *times, "--intervals=50,90", "-o", out).code == 0
+    content = {"sites": SITES, "times": ["+1h", "+150min"], "quantiles": QUANTILES}
+    assert client.post("/v1/forecast?format=csv", json=content).content == out.read_bytes()
+
+
+def test_recent_errors_correct_what_is_compared_here(client: TestClient, served: Served) -> None:
+    """So that equal forecasts have equal corrections, too."""
+    corrected = np.array(posted(client)["channels"]["u0"]["values"]).T
+    plain = served.model.predict(served.data, feedback=False).values[..., 0]
+    assert np.abs(corrected - plain).max() > 1e-3
 
 
 def test_a_field_is_the_forecast_at_its_cells(client: TestClient, served: Served) -> None:

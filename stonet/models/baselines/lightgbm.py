@@ -93,6 +93,11 @@ class LightGBM(GraphBaseline[Around]):
                 f"baseline.hidden is the number of leaves of LightGBM's trees, from 2 to "
                 f"{MAX_LEAVES}; it is {leaves}."
             )
+        if config.train.final:
+            raise UsageError(
+                "LightGBM chooses the number of its trees on the validation part and cannot be "
+                "refitted on both: leave train.final (--final) out."
+            )
         self.train_config = config.train
         chosen = [
             Candidate(leaves or most, min(groups, horizon), config.train.lr or RATE)

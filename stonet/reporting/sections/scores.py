@@ -46,8 +46,8 @@ HEADINGS = {
 HIGHER = ("coverage_90",)  # of which the smallest is not the best
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 TICKS: dict[By, list[tuple[float, str]]] = {
-    "hour": [(hour, str(hour)) for hour in range(0, 24, 3)],
-    "month": [(number, name) for number, name in enumerate(MONTHS, start=1)],
+    "hour": [(float(hour), str(hour)) for hour in range(0, 24, 3)],
+    "month": [(float(number), name) for number, name in enumerate(MONTHS, start=1)],
 }
 FEW_HOURS = 4  # issue hours up to which hours and leads cannot be told apart
 BY_LABELS: dict[By, str] = {"hour": "hour of the day (UTC)", "month": "month"}

@@ -301,3 +301,9 @@ def test_a_number_of_leaves_that_cannot_be_stored_is_refused(leaves: int) -> Non
     config = load_config(settings=("model=lightgbm", f"baseline.hidden={leaves}"))
     with pytest.raises(UsageError, match=r"baseline\.hidden"):
         build_model(config, TimeSpec(HOUR, 12, 3, True), 1, small_points("plane", 9))
+
+
+def test_a_refit_without_a_validation_part_is_refused() -> None:
+    config = load_config(settings=("model=lightgbm", "train.final=true"))
+    with pytest.raises(UsageError, match=r"train\.final"):
+        build_model(config, TimeSpec(HOUR, 12, 3, True), 1, small_points("plane", 9))
