@@ -39,7 +39,7 @@ def shown(browser: Any, spherical: Report, tmp_path: Path) -> Iterator[Any]:
     page.on(
         "request",
         lambda r: None if r.url.startswith(("file:", "data:")) else problems.append(r.url),
-    )  # noqa: E501
+    )
     page.goto(path.as_uri())
     yield page
     assert not problems
