@@ -1,4 +1,4 @@
-"""`python -m benchmarks operator|training|inference|scale|hindcast|variants|all`, from a clone."""
+"""`python -m benchmarks operator|training|inference|scale|hindcast|variants|serve|all`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ BENCHMARKS = {  # name -> module with a function `run`
     "scale": "benchmarks.scaling",
     "hindcast": "benchmarks.hindcast",
     "variants": "benchmarks.variants",
+    "serve": "benchmarks.serve",
 }
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=HELP)
 

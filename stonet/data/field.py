@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from stonet.data import cf, display, selection, validation
+from stonet.data.dates import Time
 from stonet.data.dates import time_label as time_label
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
@@ -24,6 +25,7 @@ from stonet.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,6 +236,14 @@ class Field(display.Described):
             )
         return self._at(np.arange(start, stop), None)
 
+    def is_part_of(self, episode: Field) -> bool:
+        """Whether this field was cut out of that one: their times share memory.
+
+        Args:
+            episode: a field, such as one with more frames.
+        """
+        return bool(np.may_share_memory(episode.times, self.times))
+
     def joined(self, other: Field) -> Field:
         """The same times at the points of this field, followed by those of another one.
 
@@ -320,8 +330,40 @@ class Field(display.Described):
         """
         self._write(path, ".csv", ".csv.gz")
 
+    def plot(
+        self,
+        ax: Axes | None = None,
+        channel: str | None = None,
+        time: Time | None = None,
+        stations: Sequence[str] | str | None = None,
+    ) -> Axes:
+        """Draw a map of one time, or the series of some stations.
+
+        A field on a grid is drawn as cells, stations as dots; on the sphere with coastlines and
+        borders. Nothing is shown or kept: `field.plot().figure.savefig("map.png")`.
+
+        Args:
+            ax: matplotlib axes to draw on (None: those of a new figure).
+            channel: name (None: the first).
+            time: of the map: a date, or a lead of a forecast such as "+6h" (None: the last).
+            stations: at most six names, whose series are drawn (None: a map).
+
+        Returns:
+            The axes.
+
+        Raises:
+            UsageError: there is no such channel, time or station.
+
+        Example:
+            >>> field.plot(time="2019-03-01T12").figure.savefig("map.png")
+            >>> field.plot(stations=["Bern", "Basel"])
+        """
+        from stonet.plotting.fields import plot_field
+
+        return plot_field(self, ax, channel, time, stations)
+
     def _write(self, path: str | Path, *suffixes: str) -> None:
-        from stonet.io.write import write  # the one import upwards, as pandas and xarray have it
+        from stonet.io.write import write  # upwards, as `plot`: pandas and xarray have both, too
 
         if not str(path).lower().endswith(suffixes):
             raise UsageError(f"Cannot write '{path}'; expected a name in {' or '.join(suffixes)}.")

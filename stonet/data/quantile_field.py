@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from stonet.data.cf import outline
+from stonet.data.dates import Time
 from stonet.data.field import Field
 from stonet.data.grid import Grid
 from stonet.errors import DataError, UsageError
@@ -16,6 +17,7 @@ from stonet.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+    from matplotlib.axes import Axes
 
 QUANTILE_ATTRS = {"long_name": "quantile of the forecast distribution", "units": "1"}
 
@@ -72,6 +74,34 @@ class QuantileField:
         """
         lower, upper = interval_quantiles(percent)
         return self.at(lower), self.at(upper)
+
+    def plot(
+        self,
+        ax: Axes | None = None,
+        channel: str | None = None,
+        time: Time | None = None,
+        stations: str | None = None,
+    ) -> Axes:
+        """Draw the series of one station with its 50 % and 90 % intervals, or a map.
+
+        The map is that of the forecast. Intervals need the quantiles at their ends: .05, .25, .75
+        and .95.
+
+        Args:
+            ax: matplotlib axes to draw on (None: those of a new figure).
+            channel: name (None: the first).
+            time: of the map: a date, or a lead such as "+6h" (None: the last).
+            stations: name of one station, whose series is drawn (None: a map).
+
+        Returns:
+            The axes.
+
+        Example:
+            >>> model.predict(data, quantiles=[0.05, 0.5, 0.95]).plot(stations="Bern")
+        """
+        from stonet.plotting.fields import plot_quantiles
+
+        return plot_quantiles(self, ax, channel, time, stations)
 
     def to_xarray(self) -> xr.Dataset:
         """A CF data set with the dims (quantile, time, station); variables keep name and units.

@@ -78,7 +78,7 @@ def snapshots(
     expected, predicted = (_observed(field, channel)[list(leads)] for field in (truth, forecast))
     error = predicted - expected  # (lead, node), NaN where either is
     scaled = expected if np.isfinite(expected).any() else predicted
-    value_scale = {"norm": _robust_scale(scaled), "cmap": "viridis"}
+    value_scale = {"norm": robust_scale(scaled), "cmap": "viridis"}
     error_scale = {"norm": _symmetric_scale(error), "cmap": "RdBu_r"}
     projection = MapProjection.of(forecast.points)
     x_label, y_label = projection.labels
@@ -130,11 +130,32 @@ def error_by_lead(
     Raises:
         UsageError: the metric is unknown, or the records are of several data sets or channels.
     """
+    figure, axes = _line_figure("", "", title)
+    draw_error_by_lead(axes, records, metric, step, unit)
+    return figure
+
+
+def draw_error_by_lead(
+    axes: Axes, records: list[Record], metric: str = "mae", step: int | None = None, unit: str = ""
+) -> list[tuple[Line2D, list[str]]]:
+    """The lines of `error_by_lead` on axes.
+
+    Args:
+        axes: to draw on.
+        records: of one data set.
+        metric: "mae", "rmse", "mape" or "bias".
+        step: between two leads, in nanoseconds; None: leads are counted in steps.
+        unit: of the errors.
+
+    Returns:
+        The lines, and a text for each of their marks.
+    """
     lines = _lines(records, metric)
+    drawn: list[tuple[Line2D, list[str]]] = []
     models = list(dict.fromkeys(model for model, _ in lines))
-    name, size = _lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
+    name, size = lead_unit(step, max(lead for by_lead in lines.values() for lead in by_lead))
     y_label = METRIC_LABELS.get(metric, metric).replace("units of the data", unit or UNKNOWN)
-    figure, axes = _line_figure(f"lead ({name})", y_label, title)
+    axes.set(xlabel=f"lead ({name})", ylabel=y_label)
     ends: dict[str, tuple[float, str, str]] = {}
     for (model, points), by_lead in lines.items():
         rank, leads = models.index(model), sorted(by_lead)
@@ -144,6 +165,9 @@ def error_by_lead(
         lengths = np.array(leads) * size
         (line,) = axes.plot(lengths, mean, LINE_STYLES[points], color=colour, label=label)
         line.set(marker=marker, markersize=4, linewidth=1.8)
+        drawn.append(
+            (line, [f"{label}, {x:g} {name}: {y:.4g}" for x, y in zip(lengths, mean, strict=True)])
+        )
         low, high = ([edge(by_lead[lead]) for lead in leads] for edge in (min, max))
         axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
         if model not in ends and np.isfinite(mean).any():
@@ -159,11 +183,16 @@ def error_by_lead(
     handles = [Line2D([], [], color="0.3", linestyle=LINE_STYLES[k], label=k) for k in kinds]
     axes.legend(handles=handles, title="points", alignment="left", frameon=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
+    return drawn
 
 
-def _lead_unit(step: int | None, last: int) -> tuple[str, float]:
-    """The unit in which leads are shown, and the length of a step in it."""
+def lead_unit(step: int | None, last: int) -> tuple[str, float]:
+    """The unit in which leads are shown, and the length of a step in it.
+
+    Args:
+        step: in nanoseconds; None: leads are counted in steps.
+        last: longest lead, in steps.
+    """
     if step is None:
         return "steps", 1.0
     for name, short in (("days", "d"), ("h", "h"), ("min", "min"), ("s", "s")):
@@ -263,7 +292,7 @@ def format_time_axis(axes: Axes, calendar: bool) -> None:
         calendar: whether times are dates.
     """
     if calendar:
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
@@ -293,8 +322,12 @@ def _observed(field: Field, channel: int) -> Float64[np.ndarray, "time node"]:
     return field.values[:, :, channel].astype(np.float64)
 
 
-def _robust_scale(values: Float64[np.ndarray, "lead node"]) -> Normalize:
-    """A colour scale from the 1 % to the 99 % quantile."""
+def robust_scale(values: Float64[np.ndarray, "*shape"]) -> Normalize:
+    """A colour scale from the 1 % to the 99 % quantile.
+
+    Args:
+        values: NaN where there are none.
+    """
     finite = values[np.isfinite(values)]
     low, high = np.percentile(finite, [1, 99]) if len(finite) else (0.0, 1.0)
     margin = 0.0 if high > low else 0.5 * abs(low) or 0.5

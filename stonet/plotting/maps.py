@@ -16,25 +16,26 @@ import numpy as np
 from jaxtyping import Float64
 from matplotlib import tri
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.patches import Polygon
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from stonet.data.geometry import Kind, Points
+from stonet.data.grid import Grid
 from stonet.errors import DataError
 from stonet.plotting import natural_earth, projections
+from stonet.plotting.surfaces import cell_edges, refined, triangulation
 
 AXES = {"plane": ("x", "y"), "sphere": ("longitude", "latitude")}
 GLOBAL_GAP = 45.0  # degrees: points with smaller gaps in longitude go around the globe
 MARGIN = 0.03  # around the points, as a share of the extent
-MIN_TRIANGLE_RATIO = 0.02  # of inscribed to circumscribed circle; flatter ones are left out
-MAX_TRIANGLES = 30_000  # of a refined map
 EMPTY = "0.9"  # grey of areas without data
 MIN_COSINE = 0.2  # of the latitude, near the poles
 LINES: dict[str, dict[str, Any]] = {  # what is drawn of Natural Earth
     "coast": {"colors": "0.15", "linewidths": 0.6},
     "border": {"colors": "0.35", "linewidths": 0.4},
 }
+COUNTRIES = "_countries"  # label of their lines; with "_" it is in no legend
 DOT_AREA = 9_000.0  # in square points, of all dots of a map
 
 
@@ -145,11 +146,11 @@ class MapProjection:
             position = np.concatenate([position + np.array([turn, 0.0]) for turn in turns])
             near = np.abs(position[:, 0]) < 240.0
             position, known = position[near], np.tile(known, 3)[near]
-        triangles = _triangulation(position)
+        triangles = triangulation(position)
         if triangles is None:
             self.draw_dots(axes, points, values, **scale)
             return
-        fine, smooth = _refined(triangles, known)
+        fine, smooth = refined(triangles, known)
         x, y = self._on_map(np.stack([fine.x, fine.y], axis=1)).T
         surface = tri.Triangulation(x, y, fine.triangles, fine.mask)
         mesh = axes.tripcolor(surface, smooth, shading="gouraud", rasterized=True, **scale)
@@ -157,30 +158,84 @@ class MapProjection:
         if self.is_global:
             mesh.set_clip_path(axes.patches[0])
 
-    def draw_dots(
-        self, axes: Axes, points: Points, values: Float64[np.ndarray, " node"], **scale: Any
+    def draw_grid(
+        self, axes: Axes, grid: Grid, values: Float64[np.ndarray, "row column"], **scale: Any
     ) -> None:
+        """Draw a cell for each value of a regular grid; grey where there is none.
+
+        Args:
+            axes: to draw on.
+            grid: rows and columns of the cells.
+            values: as from `Grid.scatter`, NaN where there is none.
+            scale: `cmap` and `norm`.
+        """
+        rows, columns = np.argsort(grid.rows), grid.columns
+        if self.kind == "sphere":
+            columns = np.remainder(columns - self.west, 360.0) + self.west
+        order = np.argsort(columns)
+        east = columns[order]
+        if self.is_global:  # the first column is also that beyond the eastern edge
+            order, east = np.append(order, order[0]), np.append(east, east[0] + 360.0)
+        x, y = cell_edges(east), cell_edges(grid.rows[rows])
+        if self.kind == "sphere":
+            y = y.clip(-90.0, 90.0)
+        corners = np.stack(np.meshgrid(x, y), axis=-1)
+        on_map = self._on_map(corners.reshape(-1, 2)).reshape(corners.shape)
+        shown = np.ma.masked_invalid(values[np.ix_(rows, order)])
+        mesh = axes.pcolormesh(on_map[..., 0], on_map[..., 1], shown, rasterized=True, **scale)
+        self.format_axes(axes)
+        if self.is_global:
+            mesh.set_clip_path(axes.patches[0])
+
+    def draw_dots(
+        self,
+        axes: Axes,
+        points: Points,
+        values: Float64[np.ndarray, " node"],
+        marker: str = "o",
+        **scale: Any,
+    ) -> PathCollection:
         """Draw a dot at each point, coloured by its value; hollow where there is none.
 
         Args:
             axes: to draw on.
             points: of the values.
             values: NaN where there is none.
+            marker: symbol, as matplotlib names it.
             scale: `cmap` and `norm`.
+
+        Returns:
+            The dots that have a value, in the order of the points.
         """
         x, y = self.project(points).T
         known = np.isfinite(values)
         size = float(np.clip(DOT_AREA / max(len(points), 1), 1.0, 45.0))
-        edge = {"edgecolors": "0.2", "linewidths": 0.4 if size > 4.0 else 0.0, "zorder": 4}
-        hollow = {"facecolors": "none", "edgecolors": "0.5", "linewidths": 0.5, "zorder": 4}
-        axes.scatter(x[known], y[known], c=values[known], s=size, **edge, **scale)
+        width = 0.4 if size > 4.0 else 0.0
+        hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": "0.5", "linewidths": 0.5}
+        common: dict[str, Any] = {"s": size, "marker": marker, "zorder": 4}
+        dots = axes.scatter(
+            x[known],
+            y[known],
+            c=values[known],
+            edgecolors="0.2",
+            linewidths=width,
+            **common,
+            **scale,
+        )
         if not known.all():
-            axes.scatter(x[~known], y[~known], s=size, **hollow)
+            axes.scatter(x[~known], y[~known], **hollow, **common)
         self.format_axes(axes)
+        return dots
 
     def format_axes(self, axes: Axes) -> None:
-        """Set limits, aspect and ticks, and draw coastlines and borders."""
+        """Set limits, aspect and ticks, and draw coastlines and borders once.
+
+        Args:
+            axes: of the map.
+        """
         axes.set(xlim=self.box[:2], ylim=self.box[2:], aspect=self.aspect, facecolor=EMPTY)
+        if any(lines.get_label() == COUNTRIES for lines in axes.collections):
+            return
         if self.is_global:
             _draw_globe(axes)
         else:
@@ -191,7 +246,8 @@ class MapProjection:
                     formatter = FuncFormatter(lambda v, _, ends=ends: _degrees(v, ends))
                     axis.set_major_formatter(formatter)
         for kind, lines in self.country_lines().items():
-            axes.add_collection(LineCollection(lines, zorder=3, **LINES[kind]), autolim=False)
+            drawn = LineCollection(lines, zorder=3, label=COUNTRIES, **LINES[kind])
+            axes.add_collection(drawn, autolim=False)
 
     def country_lines(self) -> dict[str, list[natural_earth.Line]]:
         """Coastlines and borders in x and y of the map, by kind; none on a plane."""
@@ -213,29 +269,6 @@ def _draw_globe(axes: Axes) -> None:
     axes.add_patch(edge)
     lines = LineCollection(projections.graticule(), colors="0.5", linewidths=0.3, zorder=2.5)
     axes.add_collection(lines, autolim=False)
-
-
-def _triangulation(position: Float64[np.ndarray, "node 2"]) -> tri.Triangulation | None:
-    """Delaunay triangles without slivers along the hull; None if the points span no area."""
-    if len(position) <= 3:
-        return None
-    extent = np.linalg.svd(position - position.mean(axis=0), compute_uv=False)
-    if extent[1] <= 1e-6 * extent[0]:
-        return None
-    raw = tri.Triangulation(position[:, 0], position[:, 1])
-    # Not rescaled to a square, in which good triangles of a long region would be flat.
-    flat = tri.TriAnalyzer(raw).get_flat_tri_mask(MIN_TRIANGLE_RATIO, rescale=False)
-    return tri.Triangulation(raw.x, raw.y, raw.triangles[~flat]) if not flat.all() else raw
-
-
-def _refined(
-    triangles: tri.Triangulation, values: Float64[np.ndarray, " node"]
-) -> tuple[tri.Triangulation, Float64[np.ndarray, " vertex"]]:
-    """Smaller triangles of the same surface, so that colours follow the map instead of mixing."""
-    subdivisions = min(4, max(0, round(math.log(MAX_TRIANGLES / len(triangles.triangles), 4))))
-    surface = tri.LinearTriInterpolator(triangles, values)
-    fine, smooth = tri.UniformTriRefiner(triangles).refine_field(values, surface, subdivisions)
-    return fine, np.asarray(smooth, dtype=np.float64)
 
 
 def _degrees(value: float, ends: str) -> str:

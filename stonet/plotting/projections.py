@@ -21,6 +21,9 @@ def equal_earth(positions: Positions) -> Positions:
 
     Longitudes beyond 180 lie beyond the outline.
 
+    Args:
+        positions: degrees east and degrees north of each place.
+
     Example:
         >>> equal_earth(np.array([[0.0, 0.0]]))
         array([[0., 0.]])

@@ -19,7 +19,7 @@ def check_figure(path: Path | None) -> None:
     """Refuse a name that no figure can be written to, before any work is done.
 
     Args:
-        path: of the figure (None: none is wanted).
+        path: of the figure; None: no figure is wanted.
 
     Raises:
         UsageError: the suffix is none of a figure, or the folder does not exist.
@@ -36,15 +36,15 @@ def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure atomically, in the format of the suffix.
 
     Args:
-        figure: to be written.
-        path: ends in .png or .svg.
+        figure: to write.
+        path: ending in .png or .svg.
     """
     with disk_errors_explained(path), replacing(path) as stage:
         figure.savefig(stage, dpi=DPI)
 
 
 def draw_region(axes: Axes, projection: MapProjection, title: str = "") -> None:
-    """Limits and labels of a map, with its coastline.
+    """Limits and labels of a map, with the coastline under everything else.
 
     Args:
         axes: to draw on.

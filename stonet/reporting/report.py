@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from stonet.calibration.conformal import Calibration
 from stonet.calibration.stored import load_calibration
 from stonet.data.field import Dataset
 from stonet.datasets import DATASETS, open_any
 from stonet.errors import UsageError
-from stonet.estimator import STONet
 from stonet.io.read import as_dataset
 from stonet.reporting.page import check_page, write_page
 from stonet.reporting.results import Origin, gather
@@ -19,8 +20,24 @@ from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel, reading_for
 
 
+class FittedEstimator(Protocol):
+    """What a report needs of an estimator, such as `stonet.STONet`."""
+
+    @property
+    def trained(self) -> TrainedModel:
+        """The trained model."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of its intervals."""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The course of the training."""
+
+
 def report(
-    model: STONet | TrainedModel | str | Path,
+    model: FittedEstimator | TrainedModel | str | Path,
     data: Any = None,
     path: str | Path = "report.html",
     part: str = "test",
@@ -59,7 +76,7 @@ def report(
     return path
 
 
-def origin_of(model: STONet | TrainedModel | str | Path) -> Origin:
+def origin_of(model: FittedEstimator | TrainedModel | str | Path) -> Origin:
     """A model with its calibration and the record of its training.
 
     Args:
@@ -67,7 +84,7 @@ def origin_of(model: STONet | TrainedModel | str | Path) -> Origin:
     """
     if isinstance(model, TrainedModel):
         return Origin(model)
-    if isinstance(model, STONet):
+    if not isinstance(model, (str, Path)):
         return Origin(model.trained, model.calibration, model.metrics)
     trained, place = TrainedModel.load(model), RunFolder(model)
     metrics = parse_document(place.read("metrics.json"), f"{model}/metrics.json")

@@ -24,7 +24,8 @@ from stonet.evaluation.probabilistic import INTERVAL_METRICS
 from stonet.training import fit
 
 COMMANDS = (
-    *("demo", "check", "fit", "predict", "hindcast", "evaluate", "compare", "reproduce"),
+    *("demo", "check", "fit", "predict", "hindcast", "plot", "evaluate", "compare"),
+    *("influence", "place", "reproduce"),
     *("data list", "data info", "data fetch"),
 )
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]

@@ -57,6 +57,6 @@ def test_unseen_points_are_kept_only_for_inductive_cells() -> None:
 
 
 def test_the_published_data_correspond_to_the_papers_six() -> None:
-    assert {EXPERIMENT_DATA[name].paper for name in EXPERIMENT_BUDGETS["small"].datasets} == {
+    assert {EXPERIMENT_DATA[name].paper for name in EXPERIMENT_BUDGETS["published"].datasets} == {
         "Wave", "Solar", "Temperature", "Humidity", "Cloud", "Wind",
     }  # fmt: skip
