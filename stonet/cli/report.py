@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stonet.cli.options import (
+    READ_OPTIONS,
     Feedback,
     Json,
     OptionalData,
@@ -52,6 +56,9 @@ def report(
     dataset = open_for(origin.trained, data, read, as_json)
     with counting_bar("scoring", as_json) as watch:
         results = gather(origin, dataset, part, feedback, data is None, watch)
+    words = [str(run), *([data] if data else []), "--part", part, *_as_options(read)]
+    words += ["--no-feedback"] * (not feedback)
+    results = replace(results, command=shlex.join(["stonet", "evaluate", *words, "--json"]))
     for note in results.notes:
         say(f"note: {note}", as_json)
     with counting_bar("drawing", as_json) as watch:
@@ -61,3 +68,13 @@ def report(
         print_json(facts | provenance(origin.trained.config, started))
         return
     say(f"Wrote {out}, {size / 1e6:.1f} MB, after {time.monotonic() - started:.0f} s.")
+
+
+def _as_options(read: ReadSettings) -> list[str]:
+    """Settings of the section `read` as the options that they were given by."""
+    words = []
+    for setting in read:
+        key, _, value = setting.removeprefix("read.").partition("=")
+        names = READ_OPTIONS[key][1] or [f"--{key}"]
+        words.append(f"{names[0]}={json.loads(value)}")
+    return words

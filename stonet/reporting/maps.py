@@ -35,7 +35,7 @@ COLOURS = 40  # that are told apart
 PADDING = 8.0  # pixels between the points and the frame
 DOTS = 0.15  # share of the map that dots cover, if they were spread evenly
 MIN_SIZE, MAX_SIZE = 2.6, 13.0  # diameter of dots
-OUTLINE, RING = 1.0, 2.6  # pixels that surround dots, and those of points held out
+OUTLINE, RING = 1.12, 1.32  # diameters with what surrounds dots, and those of points held out
 BACKGROUND = "map-lines"  # name of the shared coastline
 
 
@@ -154,7 +154,6 @@ class Canvas:
             "x": x.tolist(),
             "y": y.tolist(),
             "names": [self.points.names[i] for i in self.shown.tolist()],
-            "index": self.shown.tolist(),
         }
 
     def map(
@@ -184,7 +183,7 @@ class Canvas:
         if sizes is None:
             for some, width, style in ((known, OUTLINE, "under"), (known & held_out, RING, "ring")):
                 if some.any():
-                    parts.append(_dots(place_of[some], self.dot + width, style))
+                    parts.append(_dots(place_of[some], self.dot * width, style))
             colours = np.array(scale.colours(chosen[known], COLOURS))
             for colour in sorted(set(colours.tolist())):
                 d = dots_data(*place_of[known][colours == colour].T)

@@ -75,7 +75,7 @@
     if (isMap && map === data.map) svg.addEventListener("click", (event) => {
       const at = locate(svg, event);
       const i = at ? nearestPoint(map, at.x, at.y) : -1;
-      const station = i < 0 ? -1 : data.seriesOf[data.map.index[i]];
+      const station = i < 0 ? -1 : data.seriesOf[i];
       if (station >= 0) pick(station, plot.closest("#stations") === null);
     });
   };

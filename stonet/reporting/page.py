@@ -31,7 +31,7 @@ from stonet.reporting.sections.provenance import provenance_section
 from stonet.reporting.sections.scores import scores_section
 from stonet.reporting.sections.stations import stations_section
 from stonet.reporting.sections.training import training_section
-from stonet.reporting.series import encoded_series, stretch
+from stonet.reporting.series import encoded_series, stations_with_series, stretch
 from stonet.system.atomic import write_atomic
 from stonet.system.progress import ProgressCallback, ignore_progress
 
@@ -156,12 +156,13 @@ def _data(results: Results, canvas: Canvas, sections: list[Section]) -> Json:
     rows = stretch(results, len(shown))
     series = [encoded_series(results, channel, rows) for channel, _ in shown]
     stations = np.full(len(results.task.dataset.points), -1)
-    stations[results.cases.points] = np.arange(len(results.cases.points))
+    chosen = stations_with_series(results)
+    stations[results.cases.points[chosen]] = np.arange(len(chosen))
     return {
         "map": canvas.hover(),
         "hover": hover,
         "series": series,
-        "seriesOf": stations.tolist(),
+        "seriesOf": stations[canvas.shown].tolist(),
         "model": results.model,
     }
 

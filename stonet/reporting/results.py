@@ -71,6 +71,7 @@ class Results:
         notes: sentences on the data, and on what could not be computed.
         own_data: whether the data are those of the training.
         seconds: that all of this took.
+        command: that gives the same scores; empty where it is not known.
     """
 
     origin: Origin
@@ -85,6 +86,7 @@ class Results:
     notes: tuple[str, ...]
     own_data: bool
     seconds: float
+    command: str = ""
 
     @property
     def trained(self) -> TrainedModel:

@@ -16,9 +16,20 @@ from stonet.reporting.sections.common import unit_of
 
 MAX_VALUES = 120_000  # of each kind, over all channels: 0.3 MB in the page
 MAX_LENGTH = 240  # forecast times
+MAX_STATIONS = 2000  # that have a series
 MISSING = -32768
 STEPS = 60_000  # that values are told apart in
 MILLISECOND = 1_000_000
+
+
+def stations_with_series(results: Results) -> Int64[np.ndarray, " station"]:
+    """Positions among the points of the cases of the stations that may be picked, evenly chosen.
+
+    Args:
+        results: of the model.
+    """
+    count = len(results.cases.points)
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_STATIONS)).round().astype(np.int64))
 
 
 def stretch(
@@ -33,7 +44,7 @@ def stretch(
     """
     cases = results.cases
     count, horizon = cases.times.shape
-    points = len(cases.points)
+    points = len(stations_with_series(results))
     most = min(MAX_LENGTH // horizon, MAX_VALUES // (horizon * points * channels), count)
     jumps = cases.times[1:, 0] <= cases.times[:-1, -1]  # another episode
     run_start = np.maximum.accumulate(np.where(np.append(True, jumps), np.arange(count), 0))
@@ -48,7 +59,7 @@ def stretch(
 
 
 def encoded_series(results: Results, channel: int, rows: Int64[np.ndarray, " row"]) -> Json:
-    """Times, observed values, forecasts and intervals of all points, for the script.
+    """Times, observed values, forecasts and intervals of the stations, for the script.
 
     Args:
         results: of the model.
@@ -62,7 +73,8 @@ def encoded_series(results: Results, channel: int, rows: Int64[np.ndarray, " row
         "low": cases.low,
         "high": cases.high,
     }
-    chosen = {name: values[rows][..., channel] for name, values in parts.items()}
+    stations = stations_with_series(results)
+    chosen = {name: values[rows][:, :, stations, channel] for name, values in parts.items()}
     finite = np.concatenate([v[np.isfinite(v)] for v in chosen.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     step = (high - low) / STEPS or 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import re
 from dataclasses import replace
@@ -17,6 +18,13 @@ from stonet.evaluation.metrics import find
 from stonet.evaluation.reliability import reliability
 from stonet.reporting.page import render
 from stonet.reporting.sections.data import availability
+from stonet.reporting.sections.training import training_section
+from stonet.reporting.series import (
+    MAX_STATIONS,
+    encoded_series,
+    stations_with_series,
+    stretch,
+)
 
 SECTIONS = (
     "scores", "maps", "stations", "cases", "intervals", "influence", "data", "training",
@@ -147,6 +155,30 @@ def test_the_series_of_a_station_are_stored_to_a_small_step(made: Report) -> Non
         expected = kept[rows:, :, :, 0].reshape(-1, kept.shape[2]).T
         np.testing.assert_allclose(values, expected, atol=first["step"])
     assert (np.diff(first["times"]) > 0).all()
+
+
+def test_the_series_of_very_many_stations_stay_small(planar: Report) -> None:
+    cases = planar.results.cases
+    wide = np.resize(np.arange(len(cases.points)), 30_000)
+    values = {n: getattr(cases, n)[:, :, wide] for n in ("forecast", "truth", "low", "high")}
+    results = replace(planar.results, cases=replace(cases, points=wide, **values))
+    assert len(stations_with_series(results)) == MAX_STATIONS
+    encoded = encoded_series(results, 0, stretch(results, 1))
+    assert len(json.dumps(encoded)) < MAX_BYTES / 4
+
+
+def test_a_record_of_training_from_elsewhere_cannot_break_the_page(planar: Report) -> None:
+    metrics = {
+        "steps": "many",
+        "history": [{"step": 1, "train": "<b>"}, {"train": 1.0}, 3, {"step": 2, "validation": 0.5}],
+        "race": {"candidates": [{"settings": 3, "validation": None}, "x"], "chosen": None},
+    }
+    origin = replace(planar.results.origin, metrics=metrics)
+    section = training_section(replace(planar.results, origin=origin))
+    assert [block.kind for block in section.blocks].count("figures") == 1
+    for wrong in (None, 3, "text", {"candidates": 5}):
+        origin = replace(planar.results.origin, metrics={"race": wrong, "history": wrong})
+        assert training_section(replace(planar.results, origin=origin)).blocks
 
 
 def test_without_a_calibration_the_page_says_so(planar: Report) -> None:

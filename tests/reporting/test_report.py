@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def test_the_command_scores_as_evaluate_does(shell: Shell) -> None:
         page = Page(text)
         assert page.root.find("h1")[0].text == "A <title>"
         assert len(page.section("scores").find("tr", data_model="stonet")) == 1
+        command = shlex.join(["stonet", "evaluate", "run", *data, "--part", "test", "--json"])
+        assert command in page.section("provenance").text
         assert ("applied to" in page.section("data").text) == bool(data)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from stonet.config import Config
 from stonet.data.checksum import data_sha256
+from stonet.data.durations import SECOND, duration_label
 from stonet.reporting.blocks import Cell, Facts, Row, Section, Table
 from stonet.reporting.results import Results
 from stonet.reporting.sections.training import budget
@@ -32,16 +32,14 @@ def provenance_section(results: Results) -> Section:
         "Seed": str(config.train.seed),
         "Budget": budget(results),
         "Part scored": f"{results.part}, {_feedback(results)}",
+        "Time of the computation": duration_label(round(results.seconds * SECOND)),
         "SHA-256 of the data": data_sha256(results.task.dataset),
     }
     weights = origin.files.get("model.safetensors")
     if weights:
         facts["SHA-256 of the weights"] = weights
-    if origin.run:
-        words = ["stonet", "evaluate", origin.run]
-        words += [] if results.own_data else [results.task.dataset.name]
-        words += ["--part", results.part, *(["--no-feedback"] * (not results.feedback)), "--json"]
-        facts["The same scores"] = shlex.join(words)
+    if results.command:
+        facts["The same scores"] = results.command
     changed = [row for row in _settings(config) if row.keys["default"] == "no"]
     columns = ("setting", "value")
     lead = "What these numbers were made from, and how to make them again."

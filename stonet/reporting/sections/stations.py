@@ -32,7 +32,7 @@ from stonet.reporting.sections.common import (
     with_unit,
 )
 from stonet.reporting.sections.forecasts import series_figure
-from stonet.reporting.series import stretch
+from stonet.reporting.series import stations_with_series, stretch
 from stonet.reporting.svg import ColourScale
 
 MAX_ROWS = 400  # of the table
@@ -93,15 +93,17 @@ def stations_section(results: Results, canvas: Canvas) -> Section:
         canvas: of all maps.
     """
     blocks: list[Block] = []
-    shown = channels_shown(results)
+    shown, points = channels_shown(results), results.task.dataset.points
     for channel, name in shown:
         errors = station_errors(results, channel)
         blocks.append(_maps(results, canvas, errors, channel))
         typical = errors.order[len(errors.order) // 2] if len(errors.order) else 0
-        names = [results.task.dataset.points.names[i] for i in results.cases.points.tolist()]
+        known = stations_with_series(results)
+        names = [points.names[i] for i in results.cases.points[known].tolist()]
         note = "Choose a station in the list, on a map above or in the table below."
         listed = sorted(enumerate(names), key=lambda pair: (pair[1], pair[0]))
-        blocks.append(Picker(channel, listed, int(typical), note))
+        first = int(np.abs(known - typical).argmin())
+        blocks.append(Picker(channel, listed, first, note))
         blocks.append(_extremes(results, errors, channel, name, len(shown)))
         blocks.append(_table(results, errors, channel, name))
     lead = "Mean error of each station over all leads. Stations held out of training are outlined; "
@@ -176,6 +178,7 @@ def _table(results: Results, errors: StationErrors, channel: int, name: str) -> 
         order = np.concatenate([order[:half], order[-half:]])
     axes = points.geometry.axes
     rows = []
+    number_of = {point: n for n, point in enumerate(stations_with_series(results).tolist())}
     for point in order.tolist():
         station = int(cases.points[point])
         first, second = points.coordinates[station].tolist()
@@ -191,7 +194,8 @@ def _table(results: Results, errors: StationErrors, channel: int, name: str) -> 
             *(value_cell(float(values[point])) for values in errors.references.values()),
             value_cell(skill),
         ]
-        rows.append(Row(cells, {"station": str(point)}))
+        keys = {"station": str(number_of[point])} if point in number_of else {}
+        rows.append(Row(cells, keys))
     columns = ("station", "kind", *axes, results.model, *errors.references, "skill")
     title = with_unit(f"All stations: MAE of {name}", unit_of(results, channel))
     return Table(title, columns, rows, note, channel, folded=len(rows) > 12, text_columns=2)

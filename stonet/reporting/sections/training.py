@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,13 +43,13 @@ def training_section(results: Results) -> Section:
     size = sum(parameter.numel() for parameter in results.trained.model.parameters())
     facts = {"Model": results.model, "Parameters": f"{size:,}", "Budget": budget(results)}
     for key, name in RECORDED.items():
-        if metrics.get(key) is not None:
+        if isinstance(metrics.get(key), int):
             facts[name] = f"{metrics[key]:,}"
     best = metrics.get("best_validation")
     if isinstance(best, float):
         facts["Best validation error"] = f"{best:.4g} (MAE in standard deviations)"
     blocks: list[Block] = [Facts(facts)]
-    history = [entry for entry in metrics.get("history") or [] if isinstance(entry, Mapping)]
+    history = [entry for entry in _listed(metrics.get("history")) if _number(entry, "step") >= 0]
     if history:
         blocks.append(Figures([_curve(history)]))
     else:
@@ -76,10 +77,10 @@ def budget(results: Results) -> str:
 
 def _curve(history: list[Mapping[str, Any]]) -> Figure:
     """Training and validation loss."""
-    step = np.array([entry["step"] for entry in history], dtype=np.float64)
+    step = np.array([_number(entry, "step") for entry in history])
     lines = []
     for name, style in (("train", "c1"), ("validation", "c0 own")):
-        loss = np.array([entry.get(name) for entry in history], dtype=np.float64)
+        loss = np.array([_number(entry, name) for entry in history])
         known = np.isfinite(loss)
         if known.any():
             lines.append(Line(name, step[known], loss[known], style))
@@ -91,16 +92,30 @@ def _curve(history: list[Mapping[str, Any]]) -> Figure:
     return Figure("Loss", line_chart(lines, axes), note, legend, "double")
 
 
-def _race(race: Mapping[str, Any] | None) -> list[Block]:
+def _race(race: object) -> list[Block]:
     """A table of the candidate settings that competed first."""
-    if not race or not race.get("candidates"):
+    if not isinstance(race, Mapping):
         return []
     rows = []
-    for entry in race["candidates"]:
-        settings = ", ".join(f"{k}={v}" for k, v in entry["settings"].items()) or "as configured"
-        chosen = entry["settings"] == race.get("chosen")
-        error = value_cell(entry["validation"], best=chosen)
-        rows.append(Row([Cell(settings), Cell(str(entry["steps"]), entry["steps"]), error]))
+    for entry in _listed(race.get("candidates")):
+        settings = entry.get("settings")
+        pairs = settings.items() if isinstance(settings, Mapping) else ()
+        text = ", ".join(f"{key}={value}" for key, value in pairs) or "as configured"
+        steps, error = _number(entry, "steps"), _number(entry, "validation")
+        chosen = settings == race.get("chosen")
+        cells = [Cell(text), value_cell(steps), value_cell(error, best=chosen)]
+        rows.append(Row(cells, strong=chosen))
     columns = ("settings", "steps", "validation MAE")
     note = "Candidate settings trained for a share of the budget; the best one went on."
-    return [Table("Race of settings", columns, rows, note)]
+    return [Table("Race of settings", columns, rows, note)] if rows else []
+
+
+def _listed(values: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; a run folder may come from anywhere and hold anything."""
+    return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
+
+
+def _number(entry: Mapping[str, Any], key: str) -> float:
+    """An entry that is a number; NaN for any other."""
+    value = entry.get(key)
+    return float(value) if isinstance(value, (int, float)) else math.nan
