@@ -11,10 +11,10 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || t
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-mutants coverage smoke results bench lint types docs check clean
+.PHONY: help setup demo test test-long test-browser test-mutants coverage smoke results bench lint types gallery docs check clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.dev  ## create .venv with everything a developer needs
 
@@ -26,6 +26,9 @@ test: $(VENV)/.dev  ## run the tests; ARGS="-k kernel" selects some
 
 test-long: $(VENV)/.dev  ## run the proofs that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+test-browser: $(VENV)/.dev  ## use the page of `stonet serve` in Chromium (apt-get install chromium)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 coverage: $(VENV)/.dev  ## run the tests and print the share of stonet's lines that they run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov=stonet --cov-report=term $(ARGS)
@@ -51,6 +54,9 @@ lint: $(VENV)/.dev  ## ruff: rules and format
 
 types: $(VENV)/.dev  ## mypy, strict
 	$(BIN)/mypy
+
+gallery: $(VENV)/.dev  ## run the examples in full (half an hour), write docs/gallery and docs/images
+	MPLBACKEND=Agg OMP_NUM_THREADS=1 $(BIN)/python docs/gallery.py $(ARGS)
 
 docs: $(VENV)/.dev  ## build docs/_build; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build

@@ -1,4 +1,4 @@
-"""`python -m benchmarks operator|training|inference|scale|hindcast|variants|all`, from a clone."""
+"""`python -m benchmarks operator|training|inference|scale|hindcast|variants|serve|all`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ BENCHMARKS = {  # name -> module with a function `run`
     "scale": "benchmarks.scaling",
     "hindcast": "benchmarks.hindcast",
     "variants": "benchmarks.variants",
+    "serve": "benchmarks.serve",
 }
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=HELP)
 
@@ -62,7 +63,7 @@ def _measure(part: str, result: dict[str, Any], quiet: bool) -> None:
     from importlib import import_module
 
     from stonet.cli.console import counting_bar
-    from stonet.experiments.provenance import commit
+    from stonet.system.provenance import commit
     from stonet.system.resources import describe
 
     started, machine = time.monotonic(), describe()

@@ -200,8 +200,7 @@ def nnconv_sum(kernel: KernelSum, neighbours: Neighbours) -> SumKernel:
 def _matrices(kernel: KernelSum) -> Tensor:
     """The matrices A_k: (kernel, output, input)."""
     weight = kernel.map.weight
-    kernels = kernel.weights[-1].out_features
-    return weight.unflatten(1, (int(kernels), -1)).transpose(0, 1)
+    return weight.unflatten(1, (kernel.kernels, -1)).transpose(0, 1)
 
 
 class LiteralBranch:

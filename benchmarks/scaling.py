@@ -34,7 +34,7 @@ from stonet.config import Config, load_config
 from stonet.graph.neighbours import edge_width
 from stonet.linear.kriging_graph import CANDIDATES
 from stonet.models.forecaster import narrow
-from stonet.models.stonet import NodesGraph
+from stonet.models.stonet_graphs import NodesGraph
 from stonet.operators.branch_trunk import TRUNK_HIDDEN
 from stonet.training.budget import Stopwatch
 from stonet.training.trained_model import TrainedModel

@@ -27,6 +27,7 @@ from stonet.training.trained_model import TrainedModel
 from stonet.training.trainer import Trainer
 
 POINTS, STEPS = 2048, 6
+SMALL = 120  # points of the study and the results
 BATCH = "train.batch=8"
 SHARED = OperatorConfig()  # of `stonet-operator`, which encodes a frame once for all its windows
 PAPER_MINUTES, PAPER_GB = 10.7, 25.0  # the paper's Table 6, on a V100
@@ -53,6 +54,7 @@ def run(watch: ProgressCallback) -> list[Record]:
     for number, (model, settings) in enumerate((("stonet", [BATCH]), ("paper", ["train.batch=4"]))):
         watch(number, 5, f"epoch, {model}")
         records.append(_epoch(model, settings, threads=2))
+    records.append(_small_step())
     watch(2, 5, "baselines")
     records += _baselines()
     watch(3, 5, "shared frames")
@@ -99,6 +101,16 @@ def _baselines() -> list[Record]:
         }
         for name in BASELINES
     ]
+
+
+def _small_step() -> Record:
+    """A training step at few points, on one thread, and its share of a product of matrices."""
+    timings = alternate({"step": step_call(SMALL, "train.batch=16"), "gemm": product()})
+    return empty_record("small step", SMALL, LATENT, 1, "none") | {
+        "ms": 1e3 * timings["step"].cpu,
+        "wall_ms": 1e3 * timings["step"].wall,
+        "giga_operations_per_second_of_gemm": rate(timings["gemm"]) / 1e9,
+    }
 
 
 def _shared_frames() -> Record:

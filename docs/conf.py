@@ -15,7 +15,7 @@ copyright = "2026, the stonet authors"
 version = release = stonet.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build", "_generated", "gallery"]
 default_role = "code"
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]

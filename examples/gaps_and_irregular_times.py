@@ -64,3 +64,20 @@ for time, values in zip(recent.datetimes, recent.values, strict=True):
 latest = stream.forecast(times="+17min")
 print(latest)
 print("difference from predict:", float(np.abs(latest.values - forecast.values[1:2]).max()))
+
+# %%
+# ## Draw
+#
+# Observations of a gauge at their own times, gaps included, and the forecast every five minutes.
+
+from matplotlib.figure import Figure
+
+fine = model.predict(recent, times=[f"+{minutes}min" for minutes in range(5, 45, 5)])
+figure = Figure(figsize=(7, 3), layout="constrained", dpi=80)
+axes = figure.subplots()
+past = field.isel(time=slice(-40, None))
+axes.plot(past.datetimes, past.values[:, 4, 0], ".-", color="0.3", label="observed")
+axes.plot(fine.datetimes, fine.values[:, 4, 0], color="#D55E00", label="forecast")
+axes.set_ylabel("level (cm)")
+axes.legend(frameon=False)
+figure.savefig("gauge.png")

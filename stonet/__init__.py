@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stonet.inference.stream import Stream
     from stonet.io.read import read
     from stonet.quality.report import check
+    from stonet.reporting.report import report
     from stonet.training.trained_model import TrainedModel
 
 _MODULES = {  # of the public names, which are imported on first use: `import stonet` is quick
@@ -55,6 +56,7 @@ _MODULES = {  # of the public names, which are imported on first use: `import st
     "load_config": "stonet.config",
     "open_dataset": "stonet.datasets",
     "read": "stonet.io.read",
+    "report": "stonet.reporting.report",
 }
 __all__ = [
     "Config",
@@ -72,6 +74,7 @@ __all__ = [
     "load_config",
     "open_dataset",
     "read",
+    "report",
 ]
 
 

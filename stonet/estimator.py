@@ -28,6 +28,7 @@ from stonet.evaluation.scoring import reference_forecasts
 from stonet.evaluation.tables import records_table, score_table
 from stonet.evaluation.task import ALL, scored_task
 from stonet.inference.calibrated import calibrated_forecast, quantile_forecast
+from stonet.inference.hub import run_folder
 from stonet.inference.places import find_places
 from stonet.io.read import as_dataset
 from stonet.models.baselines.persistence import persistence
@@ -38,6 +39,7 @@ from stonet.training.budget import Budget
 from stonet.training.documents import parse_document
 from stonet.training.fit import check_empty, fit_run, summary
 from stonet.training.progress_bar import DELAY, is_interactive, training_bar
+from stonet.training.refit import refit_run
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
@@ -175,6 +177,7 @@ class STONet(PlotMethods, display.Described):
         watch: StepCallback | None = None,
         minutes: float | None = None,
         progress: bool | None = None,
+        final: bool = False,
     ) -> STONet:
         """Train from the beginning, or continue with `resume`.
 
@@ -185,6 +188,8 @@ class STONet(PlotMethods, display.Described):
             watch: called after each step and validation.
             minutes: of CPU time, instead of train.epochs (on a GPU: of wall time).
             progress: show a progress bar (None: in a terminal or notebook, after 2 seconds).
+            final: refit on training and validation part once all settings are chosen
+                (`stonet.training.refit`), as the setting train.final.
 
         Raises:
             DataError: the data do not fit the settings.
@@ -193,6 +198,9 @@ class STONet(PlotMethods, display.Described):
         config = self.config
         if minutes is not None:
             config = Budget(minutes=minutes).limit(config)
+        if final:
+            train = config.train.model_copy(update={"final": True})
+            config = config.model_copy(update={"train": train})
         show = is_interactive() if progress is None else progress
         quiet, delay = not (show and distributed.is_first()), DELAY if progress is None else 0.0
         with training_bar(quiet, delay) as update_bar:
@@ -207,7 +215,12 @@ class STONet(PlotMethods, display.Described):
         for choice in self._trained.choices:
             LOGGER.warning("Validation favours a reference forecast. %s.", choice)
         self._calibration = calibrate_run(self._trained, task, folder)
-        self._metrics = summary(self.state)
+        self._metrics = summary(self.state, task)
+        if config.train.final:
+            with training_bar(quiet, delay, title="refit") as update_bar:
+                self._trained, self._metrics = refit_run(
+                    self._trained, task, self.state, folder, on_event
+                )
         if folder is not None and distributed.is_first():
             RunFolder(folder).publish({PARAMETERS_FILE: self._parameters()})
         return self
@@ -354,6 +367,28 @@ class STONet(PlotMethods, display.Described):
         estimator._trained, estimator._metrics = trained, metrics
         estimator._calibration = load_calibration(trained, folder)
         return estimator
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, revision: str | None = None) -> STONet:
+        """Load a run from a folder or from the Hugging Face Hub.
+
+        Only the files of a run are downloaded, and nothing that they hold is executed. Checksums
+        find damage; they do not tell who made the files.
+
+        Args:
+            source: a run folder, a snapshot of the Hub, or "owner/name" on the Hub.
+            revision: branch, tag or commit on the Hub (None: the newest).
+
+        Raises:
+            UsageError: it is neither, or the package huggingface_hub is not installed.
+            ResourceError: the Hub cannot be reached, or has no such model.
+            ModelFileError: the files are damaged or of another version.
+
+        Example:
+            >>> model = STONet.from_pretrained("runs/stations")
+        """
+        with run_folder(source, revision) as folder:
+            return cls.load(folder)
 
     def _parameters(self) -> bytes:
         """The parameters as JSON."""

@@ -24,9 +24,10 @@ LAYERS = {
     "operators": ["graph", "data", "system"],
     "linear": ["graph", "data", "system"],
     "models": ["operators", "linear", "graph", "data", "system"],
-    "training": ["models", "graph", "data", "system"],
+    "training": ["models", "linear", "graph", "data", "system"],
     "calibration": ["training", "models", "graph", "data", "system"],
     "inference": ["calibration", "training", "models", "io", "graph", "data", "system"],
+    "export": ["training", "models", "operators", "linear", "graph", "data", "system"],
     "evaluation": ["calibration", "training", "models", "linear", "graph", "data", "system"],
     "plotting": ["evaluation", "data"],
     "quality": ["io", "plotting", "graph", "data"],
@@ -35,6 +36,9 @@ LAYERS["estimator"] = [name for name in LAYERS if name not in ("plotting", "qual
 LAYERS["reporting"] = [name for name in LAYERS if name != "quality"]
 LAYERS["experiments"] = [
     name for name in LAYERS if name not in ("inference", "quality", "reporting", "estimator")
+]
+LAYERS["serving"] = [
+    *("inference", "calibration", "training", "plotting", "models", "io", "graph", "data", "system")
 ]
 LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these

@@ -43,6 +43,7 @@ def run(*command: str | Path, folder: Path, path: Path | None = None) -> str:
     """What a command prints in a folder, with `path` to import from as well."""
     places = [str(ROOT), *([str(path)] if path else [])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "MPLBACKEND": "Agg"}
+    environment["TUTORIAL"] = "small"
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
@@ -61,7 +62,22 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
 
 def test_every_example_has_a_page() -> None:
     pages = "".join(page.read_text() for page in (ROOT / "docs" / "tutorials").glob("*.md"))
-    assert EXAMPLES and all(f"_generated/{script.stem}.md" in pages for script in EXAMPLES)
+    assert EXAMPLES and all(f"gallery/{script.stem}.md" in pages for script in EXAMPLES)
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_the_gallery_shows_the_code_of_the_scripts_and_small_figures(script: Path) -> None:
+    page = ROOT / "docs" / "gallery" / f"{script.stem}.md"
+    shown = [code.strip() for code in blocks(page, "python")]
+    cells = re.split(r"^# %%.*\n", script.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    written = [re.sub(r"\A(#.*\n)*", "", cell).strip() for cell in cells]
+    hint = f"the page is older than the script: make gallery ARGS={script.stem}"
+    assert shown == [code for code in written if code], hint
+    figures = re.findall(r"!\[.*\]\(/(images/.*)\)", page.read_text(encoding="utf-8"))
+    saved = re.findall(r"\"(\S+)\.png\"", script.read_text(encoding="utf-8"))
+    assert {f"images/{script.stem}-{name}.png" for name in saved} == set(figures)
+    for figure in figures:
+        assert (ROOT / "docs" / figure).stat().st_size < 150_000
 
 
 def test_the_documented_model_keeps_the_contract_and_joins_compare(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ NAMES = [name for name in stonet.__all__ if not name.startswith("_")]
 def test_completion_shows_the_public_names() -> None:
     assert set(dir(stonet)) == set(stonet.__all__)
     expected = {"read", "check", "STONet", "TrainedModel", "Field", "Dataset", "Points", "evaluate"}
-    assert expected | {"hindcast", "open_dataset", "Stream", "StonetError"} <= set(NAMES)
+    assert expected | {"hindcast", "open_dataset", "report", "Stream", "StonetError"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -126,10 +126,10 @@ class Corrector:
         places = Places(np.zeros(1, dtype=np.int64), hour, month)
         scale = self.intervals.scale.at(places, np.arange(horizon)[:, None])
         scale = np.where(scale > 0, scale, np.nan).astype(np.float32)
-        bound = self.intervals.bound
-        if not np.isfinite(bound).all():  # no intervals, hence no adaptation
+        bounds = self.intervals.bounds
+        if not np.isfinite(bounds).all():  # no intervals, hence no adaptation
             return replay(errors, rows, self.feedback), any_known
-        return replay(errors, rows, self.feedback, scale, bound), any_known
+        return replay(errors, rows, self.feedback, scale, bounds), any_known
 
     def _correct(self, values: Values, request: Request, known: KnownErrors) -> Values:
         """The forecasts with their corrections."""
@@ -152,7 +152,7 @@ class Corrector:
         hour = day_phases(self.trained.time_spec, request.times, request.queries)
         month = months(self.trained.time_spec, request.times)
         steps = self._steps(request)[0]
-        factor = self._at_leads(known.factor[:, :, None], request)
+        factors = [self._at_leads(known.factor(level)[:, :, None], request) for level in levels]
         result = np.empty((len(levels), *hour.shape, len(self.trained.channels)))
         for chosen, intervals in (
             (any_known, self.intervals),
@@ -166,8 +166,8 @@ class Corrector:
                 score = np.einsum("iqb,bc->iqc", part, _filled(intervals, level))
                 missing = np.einsum("iqb,bc->iqc", part, _missing(intervals, level)) > 0
                 score = np.where(missing, np.nan, score)[:, None]
-                result[number][chosen] = score * scale * factor[chosen]
-        return result
+                result[number][chosen] = score * scale * factors[number][chosen]
+        return _increasing(result, levels)
 
     def _observed(self, issues: Issues) -> Bool[np.ndarray, "issue node"]:
         """Whether a node has any value in the window of an issue time."""
@@ -201,6 +201,13 @@ class Corrector:
     def _within(self, values: np.ndarray) -> np.ndarray:
         """The values within the physical range."""
         return self.trained.scaler.within(values)
+
+
+def _increasing(radius: Quantiles, levels: Float64[np.ndarray, " level"]) -> Quantiles:
+    """The same, where no interval is wider than one of a higher level."""
+    order = np.argsort(levels, kind="stable")
+    radius[order] = np.maximum.accumulate(radius[order], axis=0)
+    return radius
 
 
 def _filled(intervals: Intervals, level: float) -> Float64[np.ndarray, "bin channel"]:

@@ -2,7 +2,7 @@
 
 A central interval of a level holds
 
-    forecast +- quantile(level, bin) * scale(bin, lead, hour, month) * width factor(lead),
+    forecast +- quantile(level, bin) * scale(bin, lead, hour, month) * width factor(level, lead),
 
 clipped to the physical range. Quantiles are those of the scores in the validation part, which the
 model was not fitted to: split conformal prediction, without assumptions on the model. For small
@@ -20,7 +20,7 @@ from scipy import stats
 
 from stonet.calibration.bins import Bins
 from stonet.calibration.feedback import Feedback
-from stonet.calibration.online import TRACKED
+from stonet.calibration.online import TRACKED, Bounds
 from stonet.calibration.scale import Scale
 from stonet.errors import UsageError
 
@@ -36,8 +36,8 @@ class Intervals:
     Args:
         scale: expected absolute errors.
         quantiles: of the scores, at LEVELS.
-        degrees: size of the sample in each bin, less one: points, or independent windows at
-            points with history. Less than 1: no interval is given.
+        degrees: size of the sample in each bin, less one: independent windows, or points if there
+            are fewer, at points without history. Less than 1: no interval is given.
     """
 
     scale: Scale
@@ -60,9 +60,9 @@ class Intervals:
         return self._interpolated(level) * self._widening(level)[:, None]
 
     @property
-    def bound(self) -> Float64[np.ndarray, " channel"]:
-        """The score that online adaptation compares with: of 90 % intervals with history."""
-        return self.score_at(TRACKED)[0]
+    def bounds(self) -> Bounds:
+        """The scores that online adaptation compares with: of intervals with history."""
+        return np.stack([self.score_at(level)[0] for level in TRACKED])
 
     def _interpolated(self, level: float) -> Float64[np.ndarray, "bin channel"]:
         """The quantile at any level; 0 at level 0."""
@@ -143,6 +143,7 @@ def score_quantiles(
     weights: Float64[np.ndarray, " sample"],
     bin_of: np.ndarray,
     points: Sequence[int],
+    levels: Float64[np.ndarray, " level"] = LEVELS,
 ) -> Float64[np.ndarray, "bin level channel"]:
     """Quantiles in each bin; those of distance are shrunk towards those of all distances.
 
@@ -151,17 +152,18 @@ def score_quantiles(
         weights: of each score.
         bin_of: the bin of each score.
         points: number of points in each bin of distance.
+        levels: of the quantiles.
     """
     channels, bins = scores.shape[1], 1 + len(points)
-    result = np.full((bins, len(LEVELS), channels), np.nan)
+    result = np.full((bins, len(levels), channels), np.nan)
     for channel in range(channels):
         members = [bin_of == number for number in range(bins)]
         for number, member in enumerate(members):
-            found = weighted_quantiles(scores[member, channel], weights[member], LEVELS)
+            found = weighted_quantiles(scores[member, channel], weights[member], levels)
             result[number, :, channel] = found
         if bins > 1:
             far = bin_of > 0
-            parent = weighted_quantiles(scores[far, channel], weights[far], LEVELS)
+            parent = weighted_quantiles(scores[far, channel], weights[far], levels)
             share = np.array(points)[:, None] / (np.array(points)[:, None] + BIN_PRIOR)
             own = result[1:, :, channel]
             result[1:, :, channel] = np.where(

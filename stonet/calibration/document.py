@@ -66,6 +66,7 @@ class _Document(BaseModel):
     rate: list[Gain]
     point: list[Gain]
     region: list[Gain]
+    usual: list[list[Size]] = []
     edges: Annotated[list[Size], Field(max_length=MAX_BINS)]
     middles: Annotated[list[Size], Field(max_length=MAX_BINS)]
     points: Annotated[list[int], Field(max_length=MAX_BINS)]
@@ -80,6 +81,7 @@ class _Document(BaseModel):
             name: (channels,) for name in ("rate", "point", "region")
         }
         _check_shapes(self, gains | {"edges": (max(bins - 2, 0),), "points": (bins - 1,)})
+        _check_shapes(self, {"usual": (self.leads, channels)} if self.usual else {})
         for name in ("edges", "middles"):
             if (np.diff(getattr(self, name)) < 0).any():
                 raise ValueError(f"{name} do not increase")
@@ -103,6 +105,7 @@ def to_bytes(calibration: Calibration, channels: tuple[str, ...]) -> bytes:
         "rate": feedback.rate,
         "point": feedback.point,
         "region": feedback.region,
+        "usual": feedback.usual,
         "edges": bins.edges,
         "middles": bins.middles,
         "points": bins.points,
@@ -138,7 +141,12 @@ def from_bytes(data: bytes, channels: tuple[str, ...], leads: int, source: str) 
         reason = " ".join(str(error).split())[:300]
         raise ModelFileError(f"{source} is not valid: {reason}. Fit again.") from error
     return Calibration(
-        Feedback(tuple(document.rate), tuple(document.point), tuple(document.region)),
+        Feedback(
+            tuple(document.rate),
+            tuple(document.point),
+            tuple(document.region),
+            tuple(map(tuple, document.usual)),
+        ),
         Bins(
             tuple(document.edges),
             tuple(document.middles),

@@ -7,6 +7,11 @@ With the errors e_k of the forecasts from t - k S (k = 1 is the newest), at one 
 
 where n is the denominator and the mean is over all points. At a point without errors of its own,
 b is that mean. Rate and gains are chosen on validation windows, for each channel.
+
+This is slow, and where errors were no guide in validation it does nothing. After a change that
+validation has not seen, such as of a regime, errors are large and alike. What the LATEST newest
+errors, corrected, have in common (the smallest of them, if all have one sign) is therefore added as
+far as it exceeds LIMIT times the usual error of that lead.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ PRIOR = 2.0  # forecasts without error that the mean is shrunk by
 RATES = (0.8, 0.9, 0.95)
 POINT_GAINS = (0.0, 0.3, 0.5, 0.7)
 REGION_GAINS = (0.0, 0.3, 0.5, 0.7, 0.9)
+LATEST, LIMIT = 2, 2.0  # errors in a row, and usual errors that each must exceed
 MIN_GAIN = 0.005  # relative reduction of the MAE below which no correction is made
 
 PerChannel = Float64[np.ndarray, " channel"]
@@ -37,11 +43,14 @@ class Feedback:
         rate: weight of an error relative to that of the next newer one.
         point: gain at a point, relative to the mean over all points.
         region: gain of that mean.
+        usual: mean absolute error by lead and channel, from which on common errors are corrected
+            (empty: none is).
     """
 
     rate: tuple[float, ...]
     point: tuple[float, ...]
     region: tuple[float, ...]
+    usual: tuple[tuple[float, ...], ...] = ()
 
     @staticmethod
     def none(channels: int) -> Feedback:
@@ -55,7 +64,7 @@ class Feedback:
     @property
     def active(self) -> bool:
         """Whether any channel is corrected."""
-        return any(self.point) or any(self.region)
+        return any(self.point) or any(self.region) or bool(self.usual)
 
     def correction(
         self, mean: Float32[np.ndarray, "issue lead point channel"]
@@ -98,6 +107,52 @@ class ErrorMean:
         """The mean times n / (n + PRIOR); NaN where no error is known."""
         with np.errstate(invalid="ignore"):
             return np.where(self.weight > 0, self.total / (self.weight + np.float32(PRIOR)), np.nan)
+
+
+class RunningCorrection:
+    """The correction after some forecasts, the oldest first; it adds one forecast at a time.
+
+    Args:
+        shape: of the errors: (issue, lead, point, channel).
+        feedback: rate, gains and usual errors.
+    """
+
+    def __init__(self, shape: tuple[int, ...], feedback: Feedback) -> None:
+        self.feedback, self.mean = feedback, ErrorMean(shape, feedback.rate)
+        self.latest = np.full((LATEST, *shape), np.nan, np.float32) if feedback.usual else None
+
+    def add(self, error: Errors) -> None:
+        """Add newer errors; NaN adds nothing.
+
+        Args:
+            error: of one forecast, newer than all before.
+        """
+        self.mean.add(error)
+        if self.latest is not None:
+            newer = np.concatenate([self.latest[1:], error[None]])
+            self.latest = np.where(np.isfinite(error), newer, self.latest)
+
+    @property
+    def everywhere(self) -> Float32[np.ndarray, "issue lead more channel"]:
+        """The correction at each point, and last at any other."""
+        mean = self.mean.shrunk
+        unknown = np.full((*mean.shape[:2], 1, mean.shape[3]), np.nan, np.float32)
+        slow = self.feedback.correction(np.concatenate([mean, unknown], axis=2))
+        return slow if self.latest is None else slow + self._common(slow[:, :, :-1])
+
+    def _common(
+        self, slow: Float32[np.ndarray, "issue lead point channel"]
+    ) -> Float32[np.ndarray, "issue lead more channel"]:
+        """What the latest errors have in common beyond the limit; elsewhere the mean of that."""
+        assert self.latest is not None
+        left = self.latest - slow  # NaN where fewer than LATEST errors are known
+        with np.errstate(invalid="ignore"):
+            alike = np.abs(np.sign(left).sum(0)) == LATEST
+        shared = np.where(alike, np.sign(left[0]) * np.abs(left).min(0), np.float32(0))
+        limit = np.float32(LIMIT) * np.array(self.feedback.usual, np.float32)[:, None]
+        excess = shared - np.clip(shared, -limit, limit)
+        known = np.where(np.isfinite(left).all(0), excess, np.float32("nan"))
+        return np.concatenate([excess, region_mean(known)], axis=2)
 
 
 def region_mean(
@@ -158,7 +213,17 @@ def choose_feedback(
             for channel in np.flatnonzero(trial < best):
                 best[channel], chosen[channel] = trial[channel], (rate, point, region)
     rates, points, regions = zip(*chosen, strict=True)
-    return Feedback(rates, points, regions)
+    return Feedback(rates, points, regions, _usual(truth))
+
+
+def _usual(errors: Errors) -> tuple[tuple[float, ...], ...]:
+    """The mean absolute error by lead and channel; that of all leads where one has no error."""
+    known = np.isfinite(errors)
+    total = np.abs(np.where(known, errors, 0)).sum((0, 2), dtype=np.float64)
+    count = known.sum((0, 2))
+    overall = np.broadcast_to(total.sum(0) / np.maximum(count.sum(0), 1), total.shape)
+    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
+    return tuple(tuple(row) for row in mean.tolist())
 
 
 def _mae(errors: Errors) -> PerChannel:

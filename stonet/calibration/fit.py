@@ -13,17 +13,17 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from stonet.calibration.bins import Bins
-from stonet.calibration.conformal import Calibration, Intervals, score_quantiles
+from stonet.calibration.conformal import LEVELS, Calibration, Intervals, score_quantiles
 from stonet.calibration.feedback import Feedback, choose_feedback
-from stonet.calibration.online import replay
+from stonet.calibration.online import TRACKED, replay
 from stonet.calibration.samples import Collector, Sample, Samples
 from stonet.calibration.scale import MONTHS, Places, Scale, month_factors
-from stonet.calibration.series import independent_windows
 from stonet.models.forecaster import Forecaster
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
 MONTH_WINDOWS = 96  # of the training part, which tell the months apart
+MIDDLE = TRACKED.index(0.9)  # of the levels, whose factors scales are fitted with
 ROUNDS = 2  # of fitting scale and quantiles in turn
 MAX_ROWS = 2**21  # errors of a channel that are used
 
@@ -76,46 +76,67 @@ class _Fitter:
             self.bins = Bins.fit(distances, targets)
         self.used = (samples.validation, *(samples.without if self.bins.points else ()))
         self.places = [part.places(self.bins, task.time_spec) for part in self.used]
-        issued = samples.validation.times[:, 0] - task.time_spec.step
-        windows = independent_windows(task, issued)
-        self.count = np.array([windows, *self.bins.points], dtype=np.float64)
+        # One window has one weather, however many points lie in it.
+        sizes = [samples.windows, *(min(n, samples.windows) for n in self.bins.points)]
+        self.count = np.array(sizes, dtype=np.float64)
 
     def fit(self, feedback: Feedback) -> Intervals:
         """Scale and quantiles, in turn with the width factors, which depend on both."""
         intervals = None
         for _ in range(ROUNDS):
-            errors = self._relative_errors(feedback, intervals)
+            by_level = self._relative_errors(feedback, intervals)
+            errors = by_level[min(MIDDLE, len(by_level) - 1)][0]
             table = _Table.of(errors, self.used, self.places)
             leads, places = errors[0].shape[1], table.places
             scale = Scale.fit(
                 table.error, table.weight, self.count, leads, table.lead, places, self.month
             )
             expected = scale.at(places, table.lead)
-            scores = table.error / np.where(expected > 0, expected, np.nan)
-            quantiles = score_quantiles(scores, table.weight, places.bin, self.bins.points)
+            expected = np.where(expected > 0, expected, np.nan)
+            parts = [
+                score_quantiles(
+                    table.stacked(errors) / expected,
+                    table.weight,
+                    places.bin,
+                    self.bins.points,
+                    levels,
+                )
+                for errors, levels in by_level
+            ]
+            quantiles = np.maximum.accumulate(np.concatenate(parts, axis=1), axis=1)
             intervals = Intervals(scale, quantiles, tuple((self.count - 1).tolist()))
         assert intervals is not None  # ROUNDS > 0
         return intervals
 
     def _relative_errors(
         self, feedback: Feedback, intervals: Intervals | None
-    ) -> list[SampleErrors]:
-        """Absolute errors after feedback, over the width factor."""
-        history, bound, scale = self.samples.history, None, None
+    ) -> list[tuple[list[SampleErrors], Float64[np.ndarray, " level"]]]:
+        """Absolute errors after feedback, over the width factor of the level; and these levels."""
+        history, bounds, scale = self.samples.history, None, None
         if intervals is not None:
-            bound = intervals.bound
+            bounds = intervals.bounds
             places = history.places(self.bins, self.time_spec)
             leads = np.arange(history.errors.shape[1])[:, None]
             scale = positive(intervals.scale.at(places, leads))
         scored = self.used[0].row
         earlier = self.samples.earlier[scored]
-        known = replay(history.errors, earlier, feedback, scale, bound)
-        result = []
+        known = replay(history.errors, earlier, feedback, scale, bounds)
+        corrected, rows = [], []
         for number, part in enumerate(self.used):
             row = np.searchsorted(scored, part.row)
             correction = (known.region[:, :, None] if number else known.correction)[row]
-            result.append(np.abs(part.errors - correction) / known.factor[row][:, :, None])
-        return result
+            corrected.append(np.abs(part.errors - correction))
+            rows.append(row)
+        if intervals is None:
+            return [(corrected, LEVELS)]
+        nearest = np.abs(LEVELS[:, None] - np.array(TRACKED)).argmin(1)
+        return [
+            (
+                [e / factor[row][:, :, None] for e, row in zip(corrected, rows, strict=True)],
+                LEVELS[nearest == number],
+            )
+            for number, factor in enumerate(known.factors)
+        ]
 
 
 def positive(
@@ -131,30 +152,47 @@ def positive(
 
 @dataclass(frozen=True)
 class _Table:
-    """Errors of all samples, one in a row."""
+    """Errors of all samples, one in a row.
+
+    Args:
+        error: absolute.
+        weight: of each.
+        lead: of each, from 0.
+        places: of each.
+        every: only one of so many errors has a row.
+    """
 
     error: Float64[np.ndarray, "row channel"]
     weight: Float64[np.ndarray, " row"]
     lead: Int64[np.ndarray, " row"]
     places: Places
+    every: int
 
     @staticmethod
     def of(
         errors: Sequence[SampleErrors], used: Sequence[Sample], places: Sequence[Places]
     ) -> _Table:
         """The rows; each forecast has the weight of its sample, whatever the number of points."""
-        leads, channels = errors[0].shape[1], errors[0].shape[3]
+        leads = errors[0].shape[1]
         weights = [
             np.broadcast_to(part.weight[:, None, None] / error.shape[2], error.shape[:3])
             for part, error in zip(used, errors, strict=True)
         ]
         lead = [np.broadcast_to(np.arange(leads)[:, None], error.shape[:3]) for error in errors]
-        total = sum(weight.size for weight in weights)
-        chosen = slice(None, None, -(-total // MAX_ROWS))
+        every = -(-sum(weight.size for weight in weights) // MAX_ROWS)
         columns = (weights, lead, *([getattr(p, name) for p in places] for name in PLACE_NAMES))
-        weight, lead_of, *rest = (np.concatenate([a.ravel() for a in c])[chosen] for c in columns)
-        error = np.concatenate([e.reshape(-1, channels) for e in errors])[chosen]
-        return _Table(error.astype(np.float64), weight, lead_of, Places(*rest))
+        weight, lead_of, *rest = (np.concatenate([a.ravel() for a in c])[::every] for c in columns)
+        return _Table(_stacked(errors, every), weight, lead_of, Places(*rest), every)
+
+    def stacked(self, errors: Sequence[SampleErrors]) -> Float64[np.ndarray, "row channel"]:
+        """Other errors of the same samples, in the order of the rows."""
+        return _stacked(errors, self.every)
+
+
+def _stacked(errors: Sequence[SampleErrors], every: int) -> Float64[np.ndarray, "row channel"]:
+    """One error in each row, of every so many."""
+    flat = [error.reshape(-1, error.shape[3]) for error in errors]
+    return np.concatenate(flat)[::every].astype(np.float64)
 
 
 PLACE_NAMES = ("bin", "hour", "month")

@@ -17,7 +17,7 @@ from jaxtyping import Float64, Int64
 from stonet.calibration.bins import Bins, distance_to_observed
 from stonet.calibration.past_forecasts import Errors, Issues, PastForecasts, spacing
 from stonet.calibration.scale import Places, day_phases, months
-from stonet.calibration.series import issues_within, series_of
+from stonet.calibration.series import independent_windows, issues_within, series_of
 from stonet.data.field import Field
 from stonet.data.time_spec import TimeSpec
 from stonet.models.forecaster import Forecaster, Graphs
@@ -99,11 +99,13 @@ class Samples:
         history: at points with history; weight 0 before the validation part.
         earlier: rows of the forecasts before each one; -1: none.
         without: at points without history, one for each fold.
+        windows: number of validation windows whose targets do not overlap.
     """
 
     history: Sample
     earlier: Int64[np.ndarray, "issue memory"]
     without: tuple[Sample, ...]
+    windows: int
 
     @property
     def validation(self) -> Sample:
@@ -147,7 +149,8 @@ class Collector:
         chosen = self._chosen(series, int(HISTORY_SHARE * self.windows))
         history, earlier = self._with_history(chosen, graphs)
         without = tuple(self._folds(chosen)) if self.model.inductive else ()
-        return Samples(history, earlier, without)
+        apart = sum(independent_windows(self.task, e.times[issues]) for e, issues in chosen)
+        return Samples(history, earlier, without, apart)
 
     def monthly_errors(
         self, count: int

@@ -21,7 +21,7 @@ def series_of(task: Task, part: str) -> Iterator[tuple[Field, int, Field]]:
         part: "train", "validation", "test" or "all".
     """
     for field in task.parts[part]:
-        whole = next((e for e in task.dataset.episodes if _holds(e, field)), field)
+        whole = next((e for e in task.dataset.episodes if field.is_part_of(e)), field)
         yield whole, int(np.searchsorted(whole.times, field.times[0])), field
 
 
@@ -47,8 +47,3 @@ def independent_windows(task: Task, times: Int64[np.ndarray, " issue"]) -> int:
         times: of issue, in nanoseconds.
     """
     return len(np.unique(times // (task.time_spec.horizon * task.time_spec.step)))
-
-
-def _holds(episode: Field, field: Field) -> bool:
-    """Whether a field was cut out of an episode; its times are a view then."""
-    return np.may_share_memory(episode.times, field.times)

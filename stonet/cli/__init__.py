@@ -21,6 +21,7 @@ from stonet.cli.compare import compare
 from stonet.cli.data import data_app
 from stonet.cli.demo import demo
 from stonet.cli.evaluate import evaluate
+from stonet.cli.export import export
 from stonet.cli.fit import fit
 from stonet.cli.hindcast import hindcast
 from stonet.cli.influence import influence
@@ -28,7 +29,9 @@ from stonet.cli.options import HELP
 from stonet.cli.place import place
 from stonet.cli.plot import plot
 from stonet.cli.predict import predict
+from stonet.cli.report import report
 from stonet.cli.reproduce import reproduce
+from stonet.cli.serve import serve
 from stonet.errors import StonetError
 from stonet.system.interrupts import stopping_once
 
@@ -45,7 +48,8 @@ app = typer.Typer(
     context_settings=HELP,
 )
 COMMANDS = (
-    *(demo, check, fit, predict, hindcast, plot, evaluate, compare, influence, place, reproduce),
+    *(demo, check, fit, predict, hindcast, evaluate, compare),
+    *(plot, report, serve, influence, place, export, reproduce),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -99,10 +99,11 @@ def _dataset(data: str, config: Config, inductive: bool, quiet: bool) -> Dataset
     """The data with unseen points for --inductive, otherwise without any."""
     from stonet.data.splits import hold_out
 
-    dataset = hold_out(open_data(data, config.read, inductive, quiet), config.data.unseen)
+    opened, regions = open_data(data, config.read, inductive, quiet), config.data.unseen_regions
+    dataset = hold_out(opened, config.data.unseen, regions)
     if not inductive:
         return dataset.take(dataset.seen) if dataset.unseen else dataset
-    return dataset if dataset.unseen else hold_out(dataset, UNSEEN_SHARE)
+    return dataset if dataset.unseen else hold_out(dataset, UNSEEN_SHARE, regions)
 
 
 def _report(

@@ -58,6 +58,10 @@ def evaluate(
     task = scored_task(trained, open_for(trained, data, read, as_json), part)
     for note in dict.fromkeys(n for f in task.parts[part] for n in check_inputs(trained, f)):
         say(f"note: {note}", as_json)
+    if trained.config.train.final and data is None and part == "validation":
+        say(
+            "WARNING: this run was refit on the validation part: its scores there mislead.", as_json
+        )
     calibration, models, calibrations = load_calibration(trained, run), None, None
     if calibration is not None:  # reference forecasts learn from their recent errors too
         models = scoring.reference_forecasts(trained, task, fitted=part != ALL)

@@ -61,6 +61,10 @@ def fit(
     minutes: Annotated[
         float | None, typer.Option(help="CPU minutes of training, instead of train.epochs.")
     ] = None,
+    final: Annotated[
+        bool,
+        typer.Option("--final", help="Refit on training and validation part once all is chosen."),
+    ] = False,
     devices: Annotated[
         int, typer.Option(min=1, help="Number of processes that share the work on this machine.")
     ] = 1,
@@ -82,6 +86,7 @@ def fit(
         "train.seed": seed,
         "train.minutes": minutes,
         "data.unseen": unseen,
+        "train.final": "true" if final else None,
     }
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     extra += length_settings(past, horizon) + bounds_setting(bounds)
@@ -98,6 +103,7 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
     from stonet.system import distributed
     from stonet.training.fit import check_empty, fit_run
     from stonet.training.progress_bar import training_bar
+    from stonet.training.refit import refit_run
     from stonet.training.run_folder import RunFolder
     from stonet.training.task import Task
 
@@ -116,6 +122,10 @@ def _fit(data: str, out: Path, config: Config, resume: bool, as_json: bool) -> N
         say(f"WARNING: validation favours a reference forecast. {choice}.", quiet)
     if not quiet and len(task.nodes) <= MAX_LAPTOP_POINTS:
         _compare_with_persistence(trained, task)
+    if trained.config.train.final:
+        with resumable(), training_bar(quiet, title="refit") as watch:
+            refit_run(trained, task, state, out, watch)
+        say("Refit on training and validation part; scores are those of the model before.", quiet)
     if as_json and distributed.is_first():
         result = {"run": str(out), "best_validation": state.best, "steps": state.step}
         result["choices"] = [asdict(choice) for choice in trained.choices]

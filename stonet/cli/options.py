@@ -83,6 +83,7 @@ READ_OPTIONS: dict[str, tuple[type, list[str], str]] = {  # key of `read` -> typ
     "timezone": (str, [], "Time zone of times without one, such as Europe/Berlin."),
     "units": (str, [], "Units of variables without one: temperature=degC,wind=m s-1."),
     "rename": (str, [], "New names of variables: old=new; several separated by commas."),
+    "wind_components": (str, [], "SPEED,DIRECTION to replace by eastward and northward wind."),
     "stations": (str, [], "Table of station positions, if the data have none."),
 }
 

@@ -28,19 +28,18 @@ def reproduce(
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(
-            help="Rows: stonet,stgcn+base,... or a group: all, baselines, base, references."
-        ),
+        typer.Option(help="Rows: stonet,stgcn,... or a group: all, baselines, references."),
     ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Number of seeds, from 0; reference forecasts and baselines on the base have one."
+            help="Number of seeds of STONet, from 0; other models have at most the budget's."
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="smoke (a minute), small or long (published), full (the paper's).")
-    ] = "small",
+        str,
+        typer.Option(help="smoke (a minute), published, long, hour, or full (the paper's)."),
+    ] = "published",
     minutes: Annotated[
         float | None,
         typer.Option(help="CPU minutes for each model, instead of the budget's."),
@@ -108,14 +107,20 @@ def _run(
     """Compute cells, then print tables and draw; exit with the code of the first failure."""
     from stonet.cli.console import counting_bar, print_json, print_table, say, tidy_table
     from stonet.experiments import EXPERIMENTS
-    from stonet.experiments.runner import run, title
+    from stonet.experiments.estimate import check_files, estimate_hours
+    from stonet.experiments.runner import DatasetCache, run, title
     from stonet.experiments.store import Store
     from stonet.training.trained_model import versions
 
     started, store = time.monotonic(), Store(folder)
     every = [cell for group in cells.values() for cell in group]
     budgets = dict.fromkeys(str(cell.training) for cell in every)
-    say(f"{len(every)} cells, {' or '.join(budgets)} each.", as_json)
+    check_files(every)
+    pending = [cell for cell in every if not store.path(cell).is_file()]
+    with counting_bar("estimating", as_json) as bar:
+        hours = estimate_hours(pending, DatasetCache(), bar)
+    say(f"{len(every)} cells, {' or '.join(budgets)} each; {len(pending)} are not stored yet: "
+        f"about {hours:.1f} hours of training with one process.", as_json)  # fmt: skip
     with counting_bar("reproducing", as_json) as bar:
         outcome = run(every, store, keep_stale, jobs, bar)
     tables: dict[str, list[dict[str, Any]]] = {}
@@ -148,8 +153,8 @@ def _replay(path: Path, as_json: bool) -> None:
     before = read_result(path)
     after = repeat(before)
     lines = compare_scores(before, after)
-    hashes = ("data_hash", "config_hash", "versions")
-    changed = [name for name in hashes if getattr(before, name) != getattr(after, name)]
+    facts = ("data_hash", "settings", "versions")
+    changed = [name for name in facts if getattr(before, name) != getattr(after, name)]
     if as_json:
         origin = {"cell": title(before.cell), "commit": before.commit, "date": before.date}
         print_json(origin | {"scores": lines, "changed": changed})

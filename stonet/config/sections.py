@@ -56,6 +56,9 @@ class ReadConfig(Section):
     )
     units: Pairs = setting({}, "units by variable, where the data have none: temperature=degC")
     rename: Pairs = setting({}, "new names of columns and variables: old=new")
+    wind_components: tuple[str, str] | None = setting(
+        None, "speed and direction that are replaced by eastward_wind and northward_wind"
+    )
     missing: tuple[float, ...] = setting((), "numbers that mean missing, beside NaN and -9999")
     infinite: Literal["refuse", "missing"] = setting("refuse", "treatment of infinite values")
     duplicates: Literal["refuse", "mean", "first", "last"] = setting(
@@ -68,7 +71,7 @@ class ReadConfig(Section):
     _station_table: Any = None  # in memory, in place of the file `stations`
     _known_places: Any = None  # Points of a run, for stations that nothing else locates
 
-    @field_validator("variables", "bbox", "missing", mode="before")
+    @field_validator("variables", "bbox", "missing", "wind_components", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         """'a, b' as ['a', 'b'], and a number as a list of one."""
@@ -105,6 +108,9 @@ class DataConfig(Section):
     )
     unseen: float | None = setting(
         None, "share of points held out from training; none: that of the data set", ge=0, lt=1
+    )
+    unseen_regions: bool = setting(
+        False, "hold points out as whole regions instead of evenly between the others"
     )
     bounds: Pairs = setting(
         {}, "declared range of forecasts, as wind_speed=0:; else from the training data"
@@ -283,6 +289,9 @@ class TrainConfig(Section):
     fallback: bool | None = setting(
         None,
         "use reference forecasts where they are better in validation; none: the model's own",
+    )
+    final: bool = setting(
+        False, "refit on training and validation part once validation has chosen all settings"
     )
     seed: int = setting(0, "seed of initial weights and of all random draws")
 

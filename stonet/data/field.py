@@ -236,6 +236,14 @@ class Field(display.Described):
             )
         return self._at(np.arange(start, stop), None)
 
+    def is_part_of(self, episode: Field) -> bool:
+        """Whether this field was cut out of that one: their times share memory.
+
+        Args:
+            episode: a field, such as one with more frames.
+        """
+        return bool(np.may_share_memory(episode.times, self.times))
+
     def joined(self, other: Field) -> Field:
         """The same times at the points of this field, followed by those of another one.
 

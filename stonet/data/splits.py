@@ -18,6 +18,7 @@ from stonet.errors import DataError, UsageError
 
 Index = Int64[np.ndarray, "_"]  # positions of points
 Hidden = Bool[np.ndarray, "time node"]
+REGIONS = 4  # that are held out as a whole
 
 
 def chronological(shares: tuple[float, float, float], length: int) -> list[tuple[int, int]]:
@@ -78,12 +79,36 @@ def every_second(rows: int, columns: int, unseen: int, seed: int) -> tuple[Index
     return seen, np.sort(np.random.default_rng(seed).permutation(others)[:unseen])
 
 
-def hold_out(dataset: Dataset, share: float | None) -> Dataset:
+def in_regions(points: Points, unseen: int, regions: int = REGIONS) -> Index:
+    """Positions of `unseen` points that fill a few regions, each as compact as the points allow.
+
+    Forecasts inside a region without a sensor are harder than between sensors. The centres are
+    spread evenly along a space-filling curve; each region has the points nearest to its centre.
+
+    Args:
+        points: all points.
+        unseen: number of points to hold out.
+        regions: their number; fewer if there are fewer unseen points.
+    """
+    regions = min(regions, unseen)
+    order, place = curve_order(points), points.embedded
+    centres = order[(2 * np.arange(regions) + 1) * len(order) // (2 * regions)]
+    free = np.ones(len(points), dtype=bool)
+    for number, centre in enumerate(centres):
+        count = unseen * (number + 1) // regions - unseen * number // regions
+        distance = np.where(free, ((place - place[centre]) ** 2).sum(1), np.inf)
+        free[np.argsort(distance, kind="stable")[:count]] = False
+    return np.flatnonzero(~free)
+
+
+def hold_out(dataset: Dataset, share: float | None, regions: bool = False) -> Dataset:
     """The data set with this share of its points unseen; None leaves it unchanged.
 
     Args:
         dataset: all points.
-        share: of the points; they are spread evenly along a space-filling curve.
+        share: of the points.
+        regions: hold out whole regions, see `in_regions`; otherwise the unseen points are spread
+            evenly along a space-filling curve.
     """
     if share is None:
         return dataset
@@ -93,7 +118,10 @@ def hold_out(dataset: Dataset, share: float | None) -> Dataset:
         raise UsageError(
             f"data.unseen = {share:g} of {count} points leaves none to hold out or none to train."
         )
-    _, chosen = spread_alike(curve_order(dataset.points), unseen)
+    if regions:
+        chosen = in_regions(dataset.points, unseen)
+    else:
+        _, chosen = spread_alike(curve_order(dataset.points), unseen)
     return replace(dataset, unseen=tuple(np.sort(chosen).tolist()))
 
 

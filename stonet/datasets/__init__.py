@@ -19,15 +19,17 @@ from stonet.datasets import (
     era5_uk,
     inmet_brazil,
     noaa_daily,
+    peakweather,
     pv_rhode_island,
     solar,
+    stations,
     wave,
     weatherbench,
 )
 from stonet.datasets.card import Card
 from stonet.datasets.download import LocalFiles, find_local, missing_files, obtain
 from stonet.errors import unknown_name
-from stonet.io.read import narrow, read_with
+from stonet.io.read import narrow, original_variables, read_with
 from stonet.system.progress import ProgressCallback, ignore_progress
 
 
@@ -48,6 +50,7 @@ class Entry:
 
 DATASETS: dict[str, Entry] = {
     "wave": Entry(wave.CARD, wave.wave),
+    "stations": Entry(stations.CARD, stations.stations),
     "solar": Entry(solar.CARD, solar.solar, solar.find),
     "temperature": Entry(weatherbench.TEMPERATURE, weatherbench.temperature),
     "humidity": Entry(weatherbench.HUMIDITY, weatherbench.humidity),
@@ -57,6 +60,7 @@ DATASETS: dict[str, Entry] = {
     "era5-bhutan": Entry(era5_bhutan.CARD, era5_bhutan.era5_bhutan),
     "pv-rhode-island": Entry(pv_rhode_island.CARD, pv_rhode_island.pv_rhode_island),
     "noaa-daily": Entry(noaa_daily.CARD, noaa_daily.noaa_daily),
+    "peakweather": Entry(peakweather.CARD, peakweather.peakweather, peakweather.find),
     "inmet-brazil": Entry(inmet_brazil.CARD, inmet_brazil.inmet_brazil),
 }
 
@@ -99,7 +103,7 @@ def open_any(data: str, config: ReadConfig, inductive: bool = False) -> Dataset:
         if inductive and "inductive" in available:
             options["inductive"] = True
         if config.variables and "variables" in available:
-            options["variables"] = config.variables  # the others need not be read
+            options["variables"] = original_variables(config)  # the others need not be read
         return narrow(open_dataset(data, **options), config)
     check_known(data)
     return Dataset((read_with(data, config),), name=data)

@@ -39,6 +39,9 @@ CARD = Card(
         "Irregular points over a continent: the stations with at least 80 % of the temperatures "
         "in both years. Of all station-hours 3.1 % lack `air_temperature`, 8.3 % "
         "`relative_humidity` and 10.1 % `wind_speed`. Altitudes are in `sites`.",
+        "Other years, and all stations: download a year from the page and read it as it is, "
+        "`stonet.read('2022.zip')`, or a folder of such archives or of their tables. The channels "
+        "are the same; nine more are read by their names, such as `wind_speed_of_gust`.",
         "The paper has no such data: its *Temperature*, *Humidity* and *Wind* are a reanalysis "
         "on a grid, without gaps.",
     ),

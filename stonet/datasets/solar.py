@@ -10,11 +10,10 @@ from __future__ import annotations
 import gzip
 import io
 import re
-import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
@@ -25,6 +24,7 @@ from stonet.data.splits import at_random
 from stonet.datasets.card import Card, File, labelled
 from stonet.datasets.download import LocalFiles, folders, missing_files
 from stonet.errors import DataError
+from stonet.io.archive import member_names, read_bounded, read_member
 
 NUM_PLANTS, NUM_UNSEEN, SEED = 137, 29, 2022
 FILE_NAME = re.compile(
@@ -32,7 +32,6 @@ FILE_NAME = re.compile(
 )
 HEADER = b"LocalTime,Power(MW)"
 MAX_TABLE_BYTES = 2**24  # of one plant; the real ones have 2.3 MB
-MAX_MEMBERS = 10_000  # of an archive
 FIVE_MINUTES, SIX_HOURS = 300 * 10**9, 6 * 3600 * 10**9
 ARCHIVE = "al-pv-2006.zip"
 FOLDERS = ("solar", "al-pv-2006")  # below STONET_DATA or the cache
@@ -118,7 +117,7 @@ def find_plants() -> list[Plant]:
                     return plants
             for path in (folder / ARCHIVE, folder.parent / ARCHIVE):
                 if path.is_file():
-                    return _parse_names((path, member) for member in _members(path))
+                    return _parse_names((path, member) for member in member_names(path))
     return []
 
 
@@ -132,17 +131,6 @@ def _parse_names(tables: Iterator[tuple[Path, str]]) -> list[Plant]:
             plant = Plant(float(lat), float(lon), kind, float(capacity), path, member)
             plants.setdefault(plant.name, plant)  # .csv before .csv.gz
     return sorted(plants.values())
-
-
-def _members(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise DataError(f"'{path}' is not a readable ZIP archive ({error}).") from None
-    if len(members) > MAX_MEMBERS:
-        raise DataError(f"'{path}' has {len(members)} members; expected some hundreds.")
-    return members
 
 
 def read_plants(plants: list[Plant]) -> Field:
@@ -188,25 +176,17 @@ def _read_table(plant: Plant) -> tuple[np.ndarray, Float32[np.ndarray, " time"]]
     name = plant.member
     try:
         if plant.path.suffix == ".zip":
-            with zipfile.ZipFile(plant.path) as archive, archive.open(name) as stream:
-                text = _read_bounded(stream, name)
+            text = read_member(plant.path, name, MAX_TABLE_BYTES)
         else:
             opener = gzip.open if plant.path.suffix == ".gz" else open
             with opener(plant.path, "rb") as stream:
-                text = _read_bounded(stream, name)
+                text = read_bounded(stream, name, MAX_TABLE_BYTES)
         if text.split(b"\n", 1)[0].strip() != HEADER:
             raise ValueError(f"its first line is {text[:40]!r}, expected {HEADER.decode()}")
         table = pd.read_csv(io.BytesIO(text), dtype={"LocalTime": str, "Power(MW)": np.float32})
-    except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"'{name}' in '{plant.path}' cannot be read: {error}.") from None
     return table["LocalTime"].to_numpy(dtype=object), table["Power(MW)"].to_numpy(np.float32)
-
-
-def _read_bounded(stream: Any, name: str) -> bytes:
-    text = stream.read(MAX_TABLE_BYTES + 1)
-    if len(text) > MAX_TABLE_BYTES:
-        raise DataError(f"'{name}' has more than {MAX_TABLE_BYTES} bytes; expected 2.3 million.")
-    return text
 
 
 def _to_utc(texts: np.ndarray, name: str) -> Int64[np.ndarray, " time"]:

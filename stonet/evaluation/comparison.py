@@ -98,7 +98,7 @@ def compare(
 def train_one(
     dataset: Dataset, config: Config, budget: Budget, feedback: bool = False
 ) -> tuple[TrainingCost, list[Record]]:
-    """Train one model with one seed, and score it on the test part.
+    """Train one model with one seed, and score it on the test part, as `fit` would leave it.
 
     Args:
         dataset: training, validation and test data.

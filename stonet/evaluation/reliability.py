@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from stonet.calibration.bins import distance_to_observed
 from stonet.calibration.conformal import Calibration
 from stonet.calibration.scale import months
+from stonet.data.windows import Windows
 from stonet.evaluation.calibrated import Index, PartCorrector
 from stonet.evaluation.probabilistic import QUANTILES, covered, pit
-from stonet.evaluation.scoring import scored_batches
+from stonet.evaluation.scoring import Group, ScoredBatch, scored_batches
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
@@ -66,50 +66,88 @@ def reliability(
     Example:
         >>> reliability(trained, task, calibration).coverage("distance", 0.9)
     """
-    result = Reliability()
+    counter = ReliabilityCounter(trained.config.model, task, calibration)
     seen, unseen = task.dataset.seen, np.asarray(task.dataset.unseen, dtype=np.int64)
-    for queries in (seen, unseen) if len(unseen) and trained.model.inductive else (seen,):
-        for hits, probability, groups in _hits(trained, task, calibration, part, seen, queries):
-            result.pit += np.histogram(probability, np.linspace(0, 1, PIT_BINS + 1))[0]
-            for by, values in groups.items():
-                _count(result, by, hits, values)
-    return result
+    groups: list[tuple[Group, Index]] = [("seen", seen)]
+    groups += [("unseen-no-history", unseen)] * bool(len(unseen) and trained.model.inductive)
+    points, model = task.dataset.points, trained.model
+    for group, queries in groups:
+        inputs = task.windows(part, task.scoring_stride, seen)
+        truth = task.windows(part, task.scoring_stride, queries, raw=True)
+        corrector = PartCorrector(calibration, model, trained, task, part, seen, queries)
+        graphs = model.graphs(points.take(seen), points.take(queries))
+        for batch in scored_batches(model, trained, graphs, inputs, truth):
+            made = batch.forecast.cpu().numpy()
+            _, quantiles = corrector.apply(inputs, batch.chosen, made)
+            batch = replace(batch, quantiles=quantiles)
+            counter(trained.config.model, group, queries, inputs, batch)
+    return counter.result
 
 
-def _hits(
-    trained: TrainedModel,
-    task: Task,
-    calibration: Calibration,
-    part: str,
-    nodes: Index,
-    queries: Index,
-) -> Iterator[tuple[dict[float, np.ndarray], np.ndarray, dict[By, np.ndarray]]]:
-    """Hits at each level, probabilities of the truth, and lead, distance and month of each."""
-    points = task.dataset.points
-    given, asked = points.take(nodes), points.take(queries)
-    inputs = task.windows(part, task.scoring_stride, nodes)
-    truth = task.windows(part, task.scoring_stride, queries, raw=True)
-    corrector = PartCorrector(calibration, trained.model, trained, task, part, nodes, queries)
-    everything = np.ones((1, len(given)), dtype=bool)
-    distance = calibration.bins.of(distance_to_observed(given, asked, everything)[0])
-    graphs = trained.model.graphs(given, asked)
-    for batch in scored_batches(trained.model, trained, graphs, inputs, truth):
-        _, quantiles = corrector.apply(inputs, batch.chosen, batch.forecast.cpu().numpy())
+class ReliabilityCounter:
+    """Counts the intervals of one model while it is scored; an observer of `scoring.evaluate`.
+
+    Unseen points with history are left out: intervals at points without any are harder to give.
+
+    Args:
+        model: its name.
+        task: the data.
+        calibration: of the model.
+    """
+
+    def __init__(self, model: str, task: Task, calibration: Calibration) -> None:
+        self.model, self.task, self.calibration = model, task, calibration
+        self.result = Reliability()
+        self._bins: dict[Group, Int64[np.ndarray, " query"]] = {}
+
+    def __call__(
+        self, model: str, group: Group, queries: Index, windows: Windows, batch: ScoredBatch
+    ) -> None:
+        """Add a batch; nothing where it has no intervals.
+
+        Args:
+            model: whose forecasts these are.
+            group: of the points.
+            queries: positions of the points.
+            windows: of the inputs.
+            batch: forecasts and truth.
+        """
+        if model != self.model or group == "unseen" or batch.quantiles is None:
+            return
+        if group not in self._bins:
+            points = self.task.dataset.points
+            given, asked = points.take(self.task.dataset.seen), points.take(queries)
+            everything = np.ones((1, len(given)), dtype=bool)
+            distance = distance_to_observed(given, asked, everything)[0]
+            self._bins[group] = self.calibration.bins.of(distance)
+        self._add(windows, batch, batch.quantiles, self._bins[group])
+
+    def _add(
+        self,
+        windows: Windows,
+        batch: ScoredBatch,
+        quantiles: Float64[np.ndarray, "quantile batch future query channel"],
+        bins: Int64[np.ndarray, " query"],
+    ) -> None:
+        """Count hits at each level, and probabilities of the truth."""
         observed = np.where(batch.observed.numpy(), batch.truth.numpy().astype(np.float64), np.nan)
         by_tau = dict(zip(QUANTILES, quantiles, strict=True))
         hits = {
             0.5: covered(by_tau[0.25], by_tau[0.75], observed),
             0.9: covered(by_tau[0.05], by_tau[0.95], observed),
         }
-        first = inputs.starts[batch.chosen][:, None] + task.time_spec.past
-        month = months(task.time_spec, inputs.times[first + np.arange(task.time_spec.horizon)])
+        spec = self.task.time_spec
+        first = windows.starts[batch.chosen][:, None] + spec.past
+        month = months(spec, windows.times[first + np.arange(spec.horizon)])
         groups: dict[By, np.ndarray] = {
-            "lead": np.arange(1, task.time_spec.horizon + 1)[:, None, None],
-            "distance": distance[:, None],
+            "lead": np.arange(1, spec.horizon + 1)[:, None, None],
+            "distance": bins[:, None],
             "month": month[:, :, None, None] + 1,
         }
-        known = ~np.isnan(hits[0.9])
-        yield hits, pit(quantiles, QUANTILES, observed)[known], groups
+        probability = pit(quantiles, QUANTILES, observed)[~np.isnan(hits[0.9])]
+        self.result.pit += np.histogram(probability, np.linspace(0, 1, PIT_BINS + 1))[0]
+        for by, values in groups.items():
+            _count(self.result, by, hits, values)
 
 
 def _count(result: Reliability, by: By, hits: dict[float, np.ndarray], values: np.ndarray) -> None:

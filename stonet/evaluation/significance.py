@@ -6,10 +6,12 @@ report differences that are due to chance. Blocks of consecutive windows are res
 
 References:
     Politis and Romano (1992), A circular block-resampling procedure for stationary data.
+    Holm (1979), A simple sequentially rejective multiple test procedure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +92,26 @@ def paired_block_bootstrap(
     low, high = mean + np.quantile(deviations, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     extreme = int((np.abs(deviations) >= abs(mean)).sum())
     return Difference(mean, float(low), float(high), (1 + extreme) / (1 + draws))
+
+
+def holm(p: Mapping[str, float]) -> dict[str, float]:
+    """Probabilities of several tests, adjusted so that one error among all is as unlikely.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none falls below the one
+    before it, and none exceeds 1.
+
+    Args:
+        p: by name of the test.
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    adjusted, largest = dict[str, float](), 0.0
+    for number, (name, value) in enumerate(sorted(p.items(), key=lambda item: item[1])):
+        largest = min(1.0, max(largest, (len(p) - number) * value))
+        adjusted[name] = largest
+    return adjusted
 
 
 def _block_means(

@@ -27,12 +27,12 @@ def held_out(trained: TrainedModel, dataset: Dataset) -> Dataset:
         trained: the model.
         dataset: its training data or other data.
     """
-    share = trained.config.data.unseen
+    share, regions = trained.config.data.unseen, trained.config.data.unseen_regions
     if not share or dataset.points.kind != trained.nodes.kind:
-        return hold_out(dataset, share)
+        return hold_out(dataset, share, regions)
     is_trained = own_nodes(dataset.points, trained.nodes) < len(trained.nodes)
     if not is_trained.any():
-        return hold_out(dataset, share)
+        return hold_out(dataset, share, regions)
     return replace(dataset, unseen=tuple(np.flatnonzero(~is_trained).tolist()))
 
 

@@ -29,7 +29,7 @@ class AblatedModel:
 
     Args:
         model: name in the model registry.
-        preset: of every budget but a minimal one.
+        preset: of every budget but a minimal one and the paper's.
         factors: setting -> values, the model's own among them.
     """
 
@@ -89,6 +89,7 @@ ABLATED_MODELS = {
             "network.anchor": (RACE, "last", "blend", "linear"),
             "network.sun": ("false", "true"),
             "train.optimiser": ("adam", "auto"),
+            "train.fallback": ("false", "true"),
             SEED: SEEDS,
         },
     ),
@@ -134,7 +135,7 @@ def _variants(
     dataset: str, name: str, settings: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
     """One ablated model itself, and with each other value of each setting."""
-    model, training = ABLATED_MODELS[name], budget.ablation_training.get(name)
+    model = ABLATED_MODELS[name]
     preset = budget.preset if budget.minimal else model.preset
     variants = {name: ""} | {
         label(name, setting, value): f"{setting}={value}"
@@ -153,7 +154,6 @@ def _variants(
                 model=model.model,
                 preset=preset,
                 settings=changes,
-                training=training,
             )
             for seed in ([int(value)] if seed_varied else range(seeds))
         ]

@@ -1,9 +1,9 @@
-"""Budgets of the experiments: smoke (CI), small and long (published), full (the paper's)."""
+"""Budgets of the experiments: smoke (CI), published, long and hour, and full (the paper's)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stonet.config import load_config
@@ -12,8 +12,8 @@ from stonet.experiments.cell import Cell
 from stonet.experiments.datasets import PUBLISHED, SHORT_WAVE, experiment_data
 from stonet.training.budget import Budget
 
-ABLATION_LIKE = {"ablation", "cost"}  # many settings, on `ablation_datasets` only
 SINGLE_SEED = {"ablation", "cost", "inductive", "irregular"}
+STONET = ("stonet", "stonet-operator")  # rows of the comparison with all seeds
 
 
 @dataclass(frozen=True)
@@ -23,27 +23,32 @@ class ExperimentBudget:
     Args:
         name: as --budget takes it.
         datasets: of most experiments.
-        ablation_datasets: of experiments with many settings.
-        seeds: number of seeds.
+        ablation_datasets: of the ablation.
+        cost_datasets: of the cost of decoders.
+        seeds: number of seeds of STONet's rows in the comparison.
+        other_seeds: of all other rows there.
         training: epochs, steps or minutes of each training.
         threads: None: PyTorch's default.
         settings: of every cell, such as a number of points.
         preset: used in place of the default preset.
-        ablation_training: by ablated model: steps instead of minutes, which would vary with the
-            variant.
+        models: rows of the comparison; none: all.
         minimal: a few models and variants, to see that all runs.
+        own_points: unseen points are those of the data sets themselves, as in the paper.
     """
 
     name: str
     datasets: tuple[str, ...]
     ablation_datasets: tuple[str, ...]
+    cost_datasets: tuple[str, ...]
     seeds: int
     training: Budget
+    other_seeds: int = 1
     threads: int | None = 1
     settings: tuple[str, ...] = ()
     preset: str = "default"
-    ablation_training: Mapping[str, Budget] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
     minimal: bool = False
+    own_points: bool = False
 
     def cell(
         self,
@@ -99,7 +104,8 @@ class ExperimentBudget:
         Args:
             experiment: its name.
         """
-        return self.ablation_datasets if experiment in ABLATION_LIKE else self.datasets
+        few = {"ablation": self.ablation_datasets, "cost": self.cost_datasets}
+        return few.get(experiment, self.datasets)
 
     def seeds_of(self, experiment: str) -> int:
         """The default number of seeds of an experiment.
@@ -107,7 +113,17 @@ class ExperimentBudget:
         Args:
             experiment: its name.
         """
-        return 1 if experiment in SINGLE_SEED else self.seeds
+        single = experiment in SINGLE_SEED and not self.own_points
+        return 1 if single else self.seeds
+
+    def seeds_of_row(self, label: str, seeds: int) -> int:
+        """The number of seeds of a row of the comparison.
+
+        Args:
+            label: of the row.
+            seeds: of STONet's rows.
+        """
+        return seeds if label in STONET else min(seeds, self.other_seeds)
 
     def with_changes(
         self, minutes: float | None = None, settings: tuple[str, ...] = ()
@@ -119,56 +135,63 @@ class ExperimentBudget:
             settings: of every cell.
         """
         training = self.training if minutes is None else Budget(minutes=minutes)
-        same_training = training == self.training
-        unchanged = same_training and not settings
+        unchanged = training == self.training and not settings
         return replace(
             self,
             name=self.name if unchanged else f"{self.name.removesuffix('-changed')}-changed",
             training=training,
-            ablation_training=self.ablation_training if same_training else {},
             settings=(*self.settings, *settings),
         )
 
 
+_PUBLISHED = ExperimentBudget(
+    name="published",
+    datasets=PUBLISHED,
+    ablation_datasets=("wave", "temperature-uk", "humidity-bhutan", "temperature-brazil"),
+    cost_datasets=("solar-pv", "humidity-bhutan"),
+    seeds=3,
+    training=Budget(minutes=2.0),
+    settings=("read.points=512",),
+)
 EXPERIMENT_BUDGETS = {
     "smoke": ExperimentBudget(
         name="smoke",
         datasets=(SHORT_WAVE, "temperature-uk"),
         ablation_datasets=(SHORT_WAVE,),
+        cost_datasets=(SHORT_WAVE,),
         seeds=1,
         training=Budget(epochs=1, steps=4),
         settings=("read.points=24",),
         preset="tiny",
         minimal=True,
     ),
-    "small": ExperimentBudget(
-        name="small",
-        datasets=PUBLISHED,
-        ablation_datasets=("temperature-uk", "wave"),
-        seeds=2,
-        training=Budget(minutes=0.5),
-        ablation_training={
-            "paper": Budget(epochs=4, steps=25),  # whose steps take ten times as long
-            "operator": Budget(epochs=10, steps=40),
-            "default": Budget(epochs=10, steps=40),
-        },
-        settings=("read.points=120",),
-    ),
-    "long": ExperimentBudget(  # four times `small`, for models that train slowly
+    "published": _PUBLISHED,
+    "long": replace(  # five times as long, for STONet and the rivals that came closest
+        _PUBLISHED,
         name="long",
-        datasets=PUBLISHED,
-        ablation_datasets=("temperature-uk", "wave"),
         seeds=1,
-        training=Budget(minutes=2.0),
-        settings=("read.points=120",),
+        training=Budget(minutes=10.0),
+        models=("stonet", "lightgbm", "nhits", "patchtst", "dlinear", "references"),
     ),
-    "full": ExperimentBudget(
+    "hour": replace(  # for the paper's own network, which learns slowly
+        _PUBLISHED,
+        name="hour",
+        datasets=("wave", "humidity-bhutan"),
+        seeds=1,
+        training=Budget(minutes=60.0),
+        models=("stonet-paper",),
+    ),
+    "full": ExperimentBudget(  # the protocol of the paper
         name="full",
         datasets=("wave", "solar", "temperature", "humidity", "cloud", "wind"),
         ablation_datasets=("solar", "temperature"),
+        cost_datasets=("solar", "humidity"),
         seeds=5,
+        other_seeds=5,
         training=Budget(epochs=100),
         threads=None,
+        preset="paper",
+        own_points=True,
     ),
 }
 

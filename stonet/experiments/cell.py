@@ -1,8 +1,9 @@
 """Cells: one training with its scores, what decides them, and the file that holds them.
 
-A cell is identified by experiment, data, label, seed, settings and budget. Its *key* is the SHA-256
-of these, of the resolved configuration, of the data as read and of stonet's version. A stored
-result with another key is *stale*. The commit that computed a result is stored with it.
+A cell is identified by experiment, data, label, seed, settings and budget. Its result holds all
+settings that decided it, the hash of the data as read, and stonet's version and commit. A result is
+*stale* if the data, the version or one of these settings are others now; settings that were added
+since leave earlier results as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stonet.config import Config, load_config, make_config
 from stonet.errors import DataError
 from stonet.training.budget import Budget
 
-FORMAT = 2
+FORMAT = 3
 DIGITS = 6  # significant digits of stored numbers
 Scores = dict[str, Any]
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*\]")
@@ -74,14 +75,18 @@ class Cell:
         plain = re.sub(r"[^A-Za-z0-9.+=-]+", "_", self.label)
         return f"{plain}-s{self.seed}-{_sha256(asdict(self))[:10]}"
 
-    def key(self, data_hash: str) -> str:
-        """The hash of all that decides the result.
-
-        Args:
-            data_hash: of the data as read, see `data_sha256`.
-        """
-        unnamed = asdict(self) | {"preset": None, "settings": None, "label": None, "budget": None}
-        return _sha256([unnamed, _relevant(self.config), data_hash, __version__])
+    @property
+    def relevant_settings(self) -> dict[str, Any]:
+        """All settings that affect the result, as "section.key": a baseline ignores STONet's."""
+        config = self.config
+        own = {"stonet": "network", "stonet-paper": "paper", "stonet-operator": "operator"}
+        used = {"graph", own[config.model]} if config.model in own else {"baseline"}
+        foreign = {"graph", "network", "paper", "operator", "baseline"} - used
+        settings = {"model": config.model}
+        for name, section in config.model_dump(mode="json").items():
+            if isinstance(section, dict) and name not in foreign:
+                settings |= {f"{name}.{key}": value for key, value in section.items()}
+        return rounded(settings)
 
     def to_json(self) -> dict[str, Any]:
         """The cell as JSON types."""
@@ -108,9 +113,8 @@ class Result:
 
     Args:
         cell: what was computed.
-        key: hash of the cell.
+        settings: that decided the scores.
         scores: what the experiment's `measure` returned.
-        config_hash: of every resolved setting.
         data_hash: of all values, times and positions.
         commit: of the code; "+" where files differed from it.
         seconds: elapsed time.
@@ -123,9 +127,8 @@ class Result:
     """
 
     cell: Cell
-    key: str
+    settings: dict[str, Any]
     scores: Scores
-    config_hash: str
     data_hash: str
     commit: str
     seconds: float
@@ -135,6 +138,16 @@ class Result:
     versions: dict[str, str]
     date: str
     stale: bool = False
+
+    def is_stale(self, data_hash: str) -> bool:
+        """Whether version, data or a setting are others than when the cell was computed.
+
+        Args:
+            data_hash: of the data as they are now.
+        """
+        now, unknown = self.cell.relevant_settings, object()
+        changed = any(now.get(name, unknown) != value for name, value in self.settings.items())
+        return changed or data_hash != self.data_hash or self.versions.get("stonet") != __version__
 
     def to_json(self) -> str:
         """The content of its file: six digits, each list of numbers on one line."""
@@ -178,26 +191,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return None if value != value else float(f"{value:.{DIGITS}g}")
     return value
-
-
-def config_hash(config: Config) -> str:
-    """The hash of every resolved setting.
-
-    Args:
-        config: every setting.
-    """
-    return _sha256(config.model_dump())
-
-
-def _relevant(config: Config) -> dict[str, Any]:
-    """The settings that affect the model: a baseline ignores those of STONet, and vice versa."""
-    content = config.model_dump()
-    own = {"stonet": "network", "stonet-paper": "paper", "stonet-operator": "operator"}
-    used = {"graph", own[config.model]} if config.model in own else {"baseline"}
-    foreign = {"graph", "network", "paper", "operator", "baseline"} - used
-    content |= {name: None for name in foreign}
-    has_base = config.model == "linear" or config.baseline.base != "none"
-    return content | ({"sun": config.network.sun} if has_base else {})
 
 
 def _sha256(content: Any) -> str:

@@ -1,8 +1,9 @@
-"""Comparison: STONet, eight baselines, four reference forecasts, and corrected linear forecasts.
+"""Comparison: STONet, its rivals and four reference forecasts.
 
 The paper's Table 3, with reference forecasts, significance, and errors by lead, hour of the day and
 point. `stonet-operator` is the paper's architecture, well conditioned, `stonet-paper` the paper's
-network. A row such as `stgcn+base` is a baseline that corrects the linear forecast (its base).
+network. The rivals are the paper's eight baselines and what practitioners would try. The forecasts
+of every trained model are scored a second time, corrected by its own recent errors (feedback).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import numpy as np
 from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import unknown_name
+from stonet.evaluation.ranks import Ranking, rank
 from stonet.evaluation.significance import paired_block_bootstrap
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Cell, Result, Scores
-from stonet.experiments.error_summary import errors_by_hour, summarise_errors
-from stonet.experiments.figures import draw_curves, draw_maps, draw_models
+from stonet.experiments.error_summary import summarise_errors
+from stonet.experiments.figures import draw_curves, draw_maps, draw_models, draw_ranks
 from stonet.experiments.tables import (
     Line,
     mean,
@@ -29,18 +31,22 @@ from stonet.experiments.tables import (
     standard_deviation,
     unique,
 )
-from stonet.models.registry import BASELINES, MODELS, REFERENCE_FORECASTS
+from stonet.models.registry import (
+    BASELINES,
+    MODELS,
+    PAPER_BASELINES,
+    REFERENCE_FORECASTS,
+)
 from stonet.training.budget import Budget, train
 
 NAME = "comparison"
 OURS, OPERATOR, PAPER = "stonet", "stonet-operator", "stonet-paper"
-ON_BASE = tuple(f"{name}+base" for name in BASELINES)
-LABELS = (OURS, OPERATOR, PAPER, *BASELINES, *ON_BASE, *REFERENCE_FORECASTS)
-GROUPS = {"all": LABELS, "baselines": BASELINES, "base": ON_BASE, "references": REFERENCE_FORECASTS}
+LABELS = (OURS, OPERATOR, PAPER, *BASELINES, *REFERENCE_FORECASTS)
+GROUPS = {"all": LABELS, "baselines": BASELINES, "references": REFERENCE_FORECASTS}
 KINDS = {
-    **dict.fromkeys(BASELINES, "baseline"),
+    **dict.fromkeys(BASELINES, "other model"),
+    **dict.fromkeys(PAPER_BASELINES, "baseline of the paper"),
     **dict.fromkeys(REFERENCE_FORECASTS, "reference forecast"),
-    **dict.fromkeys(ON_BASE, "baseline on the linear forecast"),
     **dict.fromkeys((OURS, OPERATOR, PAPER), "STONet"),
 }
 MINIMAL = (OURS, "stgcn", "linear", "persistence")
@@ -67,16 +73,13 @@ MIN_WINDOWS = 64  # test windows needed for a test of significance: eight blocks
 def cells(
     datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    """Every model on every data set with every seed.
-
-    Reference forecasts do not depend on the seed; baselines on the base have the first seed only.
-    """
-    labels = expand_labels(models, MINIMAL if budget.minimal else LABELS)
+    """Every model on every data set; reference forecasts do not depend on the seed."""
+    labels = expand_labels(models or budget.models, MINIMAL if budget.minimal else LABELS)
     return [
         budget.cell(NAME, dataset, label, seed, **variant(label))
         for dataset in datasets
         for label in labels
-        for seed in range(1 if label in REFERENCE_FORECASTS or label in ON_BASE else seeds)
+        for seed in range(1 if label in REFERENCE_FORECASTS else budget.seeds_of_row(label, seeds))
     ]
 
 
@@ -105,14 +108,16 @@ def variant(label: str) -> dict[str, Any]:
     """
     if label == PAPER:
         return {"model": PAPER, "preset": "paper"}
-    model, _, base = label.partition("+")
-    return {"model": model, "settings": ("baseline.base=ridge",) if base else ()}
+    return {"model": label}
 
 
 def measure(cell: Cell, dataset: Dataset, config: Config, budget: Budget) -> Scores:
     """Errors on the test part."""
     training = train(dataset, config, budget)
-    scores = summarise_errors(training) | {"by_hour": errors_by_hour(training)}
+    scores = summarise_errors(training, feedback=cell.label not in REFERENCE_FORECASTS)
+    scores["choices"] = [str(choice) for choice in training.trained.choices]
+    if cell.budget == "hour":
+        scores["history"] = training.history
     if cell.label == OURS:  # positions of the errors by point, once per data set
         nodes = training.task.nodes
         scores["kind"], scores["coordinates"] = nodes.kind, nodes.coordinates.round(4).tolist()
@@ -131,8 +136,6 @@ def table(results: Sequence[Result]) -> list[Line]:
         for line in lines:
             if line["model"] in (OURS, OPERATOR, PAPER):
                 line |= _improvement(line, lines, here, (*BASELINES, *REFERENCE_FORECASTS))
-                on_base = _improvement(line, lines, here, ON_BASE)
-                line |= {f"{key}_on_base": value for key, value in on_base.items()}
         table_lines += sorted(lines, key=lambda line: float(line["mae"]))
     return table_lines
 
@@ -155,6 +158,10 @@ def _line(dataset: str, label: str, rows: Sequence[Result]) -> Line:
     for metric in METRICS:
         values = [r.scores[metric] for r in rows if r.scores[metric] is not None]
         line[metric], line[f"{metric}_std"] = mean(values), standard_deviation(values)
+    fed = [r.scores.get("feedback") or r.scores for r in rows]
+    line["feedback_mae"] = mean([scores["mae"] for scores in fed])
+    covered = [scores["coverage_90"] for scores in fed if scores.get("coverage_90") is not None]
+    line["coverage_90"] = mean(covered)
     for cost in COSTS:
         spent = [r.scores["training"][cost] for r in rows]
         line[cost] = mean([each for each in spent if each is not None])
@@ -185,6 +192,21 @@ def _improvement(
     return gain | significance(rows[0].mean(0), rows[1].mean(0))
 
 
+def ranks(lines: Sequence[Line]) -> Ranking | None:
+    """Mean ranks by MAE of the models that were measured on every data set; None: too few.
+
+    Args:
+        lines: of the table.
+    """
+    datasets = unique(line["dataset"] for line in lines)
+    errors = {
+        model: np.array([line["mae"] for line in lines if line["model"] == model])
+        for model in unique(line["model"] for line in lines)
+    }
+    complete = {model: row for model, row in errors.items() if len(row) == len(datasets)}
+    return rank(complete) if len(complete) > 1 and len(datasets) > 1 else None
+
+
 def significance(mine: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
     """Confidence interval and p-value of the difference of two models' errors by window.
 
@@ -202,11 +224,14 @@ def significance(mine: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
 
 
 def figure(results: Sequence[Result], path: Path) -> None:
-    """Four figures: all models, errors by lead, by hour of the day, and maps of errors."""
+    """Five figures: all models, their ranks, errors by lead and by hour, and maps of errors."""
     lines = table(results)
     if not lines:
         return
     draw_models(lines, KINDS, path)
+    ranking = ranks(lines)
+    if ranking is not None:
+        draw_ranks(ranking, KINDS, path.with_stem(f"{path.stem}-ranks"))
     baselines = {
         name: next(
             (x["model"] for x in lines if x["dataset"] == name and x["model"] in BASELINES), ""

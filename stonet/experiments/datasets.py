@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-
-import numpy as np
 
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset
 from stonet.datasets import DATASETS, check_known, find, open_any, open_dataset
 from stonet.io.read import narrow
-
-FRAMES_PER_HASH = 512  # frames that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -141,23 +136,3 @@ def is_local(name: str) -> bool:
     """
     dataset = experiment_data(name).dataset
     return dataset not in DATASETS or not find(dataset).missing
-
-
-def data_sha256(dataset: Dataset) -> str:
-    """Hash of all that training and scoring can read of the data.
-
-    Args:
-        dataset: all episodes are read.
-    """
-    first = dataset.episodes[0]
-    header = [first.quantity, first.calendar, first.points.kind, dataset.unseen]
-    header += [dataset.past, dataset.horizon, dataset.stride]
-    digest = hashlib.sha256(repr(header).encode())
-    digest.update(first.points.coordinates.tobytes())
-    for field in dataset.episodes:
-        digest.update(field.times.tobytes())
-        for start in range(0, len(field.times), FRAMES_PER_HASH):
-            part = slice(start, start + FRAMES_PER_HASH)
-            digest.update(field._filled(part).tobytes())
-            digest.update(np.packbits(field.observed[part]).tobytes())
-    return digest.hexdigest()

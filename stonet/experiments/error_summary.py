@@ -10,15 +10,20 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from jaxtyping import Float64, Int64
 
+from stonet.calibration.fit import calibrate
 from stonet.data.durations import DAY, SECOND
 from stonet.data.windows import Windows
+from stonet.evaluation.calibrated import PartCorrector
 from stonet.evaluation.metrics import METRICS, Statistics
+from stonet.evaluation.probabilistic import INTERVAL_METRICS, IntervalStatistics
 from stonet.evaluation.scoring import ScoredBatch, empty_statistics, scored_batches
 from stonet.experiments.cell import Scores
 from stonet.training.budget import TrainingResult
 from stonet.training.task import Task
+from stonet.training.trained_model import TrainedModel
 
 HOURS_PER_DAY = 24
 HOUR = 3600 * SECOND
@@ -28,7 +33,10 @@ DETAILS = ("by_point", "by_hour", "by_window", "worst")
 
 
 def summarise_errors(
-    training: TrainingResult, part: str = "test", max_windows: int | None = None
+    training: TrainingResult,
+    part: str = "test",
+    max_windows: int | None = None,
+    feedback: bool = False,
 ) -> Scores:
     """All that is kept of a model's errors at its training points.
 
@@ -36,46 +44,92 @@ def summarise_errors(
         training: a trained model with its task.
         part: of the data.
         max_windows: score at most so many windows, evenly spread.
+        feedback: also score the forecasts that are corrected by recent errors, and intervals.
     """
     task = training.task
-    given, truth = (task.windows(part, task.scoring_stride, raw=raw) for raw in (False, True))
+    given, truth = (task.windows(part, scoring_stride(task), raw=raw) for raw in (False, True))
     if max_windows is not None:
         given, truth = given.thin(max_windows), truth.thin(max_windows)
     statistics = empty_statistics(training.trained)
     errors = ErrorAccumulator(truth, len(task.nodes))
+    corrected = CorrectedScores.of(training, part) if feedback else None
     for batch in _score(training, given, truth):
         statistics.add(batch.forecast, batch.truth, batch.observed)
         errors.add(batch)
+        if corrected is not None:
+            corrected.add(given, batch)
     return {
         **metrics_by_lead(statistics, training.trained.channels),
         "units": list(training.trained.units),
         "by_window": errors.by_window(),
+        "by_hour": errors.by_hour() if task.time_spec.daily else None,
+        "feedback": None if corrected is None else corrected.scores(),
         **_errors_by_point(errors, task),
         "training": vars(training.cost),
     }
 
 
-def errors_by_hour(training: TrainingResult, part: str = "test") -> Scores | None:
-    """MAE and bias by the hour (UTC) of the target; None for data without a daily cycle.
+def scoring_stride(task: Task) -> int:
+    """Frames between scored windows: every target about once, windows at every hour of the day.
 
-    Windows start at all hours in turn: with the stride of the other scores, which may divide a day,
-    each hour would always have the same lead.
+    A stride that divides a day would start all windows at a few hours, and each hour of the day
+    would always have the same lead.
 
     Args:
-        training: a trained model and its task.
-        part: "test", "validation" or "train".
+        task: the data.
     """
-    task = training.task
-    if not task.time_spec.daily:
-        return None
-    steps_per_day, stride = round(DAY / task.time_spec.step), task.scoring_stride
-    while task.stride == 1 and math.gcd(stride, steps_per_day) > 1:
-        stride += 1
-    given, truth = (task.windows(part, stride, raw=raw) for raw in (False, True))
-    errors = ErrorAccumulator(truth, len(task.nodes))
-    for batch in _score(training, given, truth):
-        errors.add(batch)
-    return errors.by_hour()
+    stride = task.scoring_stride
+    if task.time_spec.daily and task.stride == 1:
+        steps_per_day = round(DAY / task.time_spec.step)
+        while math.gcd(stride, steps_per_day) > 1:
+            stride += 1
+    return stride
+
+
+class CorrectedScores:
+    """Scores of forecasts corrected by recent errors, and of their intervals.
+
+    Args:
+        corrector: of the model and part.
+        trained: gives leads and channels.
+    """
+
+    def __init__(self, corrector: PartCorrector, trained: TrainedModel) -> None:
+        self.corrector, self.statistics = corrector, empty_statistics(trained)
+        self.intervals = IntervalStatistics(trained.time_spec.horizon, len(trained.channels))
+
+    @staticmethod
+    def of(training: TrainingResult, part: str) -> CorrectedScores | None:
+        """For a trained model; None where nothing can be calibrated.
+
+        Args:
+            training: the model and its task.
+            part: that is scored.
+        """
+        trained, task = training.trained, training.task
+        calibration = calibrate(trained, task)
+        if calibration is None:
+            return None
+        seen = task.dataset.seen
+        corrector = PartCorrector(calibration, trained.model, trained, task, part, seen, seen)
+        return CorrectedScores(corrector, trained)
+
+    def add(self, given: Windows, batch: ScoredBatch) -> None:
+        """Correct and score some forecasts.
+
+        Args:
+            given: windows of the part.
+            batch: their forecasts.
+        """
+        made = batch.forecast.cpu().numpy()
+        corrected, quantiles = self.corrector.apply(given, batch.chosen, made)
+        self.statistics.add(torch.from_numpy(corrected), batch.truth, batch.observed)
+        self.intervals.add(quantiles, batch.truth.numpy(), batch.observed.numpy())
+
+    def scores(self) -> Scores:
+        """MAE, RMSE and bias, and the scores of intervals over all leads and channels."""
+        scores: Scores = {m: self.statistics.value(m) for m in ("mae", "rmse", "bias")}
+        return scores | {m: self.intervals.value(m) for m in INTERVAL_METRICS}
 
 
 def _score(training: TrainingResult, given: Windows, truth: Windows) -> Iterator[ScoredBatch]:

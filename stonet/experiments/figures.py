@@ -15,6 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from stonet.data.geometry import Points
+from stonet.evaluation.ranks import Ranking
 from stonet.experiments.cell import Result
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import Line, unique
@@ -25,8 +26,8 @@ from stonet.system.atomic import replacing
 MAX_COLUMNS = 3
 COLOURS = {
     "STONet": PALETTE[1],
-    "baseline": PALETTE[0],
-    "baseline on the linear forecast": PALETTE[5],
+    "baseline of the paper": PALETTE[0],
+    "other model": PALETTE[5],
     "reference forecast": "0.45",
     "registered model": PALETTE[2],
 }
@@ -107,6 +108,33 @@ def draw_models(lines: Sequence[Line], kinds: Mapping[str, str], path: Path) -> 
         grid[0].plot([], [], "o", color=COLOURS[kind], markersize=4.5, label=kind)
     grid[0].legend(frameon=False, fontsize=8, loc="lower right")
     save(figure, path)
+
+
+def draw_ranks(ranking: Ranking, kinds: Mapping[str, str], path: Path) -> None:
+    """The mean rank of every model; bars join models that are not significantly different.
+
+    Args:
+        ranking: of the models, the best first.
+        kinds: model -> key of COLOURS.
+        path: PNG file.
+    """
+    names = list(ranking.ranks)
+    drawn, (axes,) = panels(
+        [f"mean rank over {ranking.tasks} data sets"], (7.0, 1.3 + 0.2 * len(names))
+    )
+    for row, name in enumerate(names):
+        colour = COLOURS[kinds.get(name, "registered model")]
+        axes.plot(ranking.ranks[name], row, "o", color=colour, markersize=5)
+    for group in ranking.groups:
+        ends = [names.index(name) for name in (group[0], group[-1])]
+        middle = np.mean([ranking.ranks[name] for name in group])
+        axes.plot(
+            [middle, middle], ends, color="0.6", linewidth=3, solid_capstyle="round", zorder=0
+        )
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"mean rank by MAE (critical difference {ranking.difference:.1f})", fontsize=9)
+    save(drawn, path)
 
 
 def draw_curves(

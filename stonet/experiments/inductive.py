@@ -1,6 +1,7 @@
 """Inductive: points that training never saw, with a past of their own and without one.
 
-The paper's Table 4 and its sweep of the ratio unseen/seen. For points that join with their past,
+The paper's Table 4 and its sweep of the ratio unseen/seen, and whole regions without a sensor. For
+points that join with their past,
 
     Deviation = 100 (MAE_unseen - MAE_seen) / MAE_seen.
 
@@ -11,8 +12,8 @@ settings that fit the training part best.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +54,10 @@ from stonet.training.task import Task
 
 NAME = "inductive"
 GOALS = {"deviation": 4.0, "gain": 10.0}  # percent: at most, at least
-SHARES = (0.1, 0.2, 0.3, 0.5)  # of all points, held out
-MAIN_SHARE = 0.2  # at which every model is measured
+MAIN_SHARE = 0.2  # of all points, held out from every model
+HALF = 0.5  # held out from STONet, for the sweep of ratios
 RATIOS = (0.125, 0.25, 0.5, 0.75, 1.0)  # unseen/seen points, with one and the same model
-MODELS = (OURS, "astgcn", "linear", "persistence", "daily")
+MODELS = (OURS, "nhits", "linear", "persistence", "daily")
 MINIMAL = (OURS, "stgcn", "persistence")
 INTERPOLATIONS = ("idw", "kriging")
 BATCH = 64  # windows of interpolated forecasts that are scored at a time
@@ -78,29 +79,67 @@ COLUMNS = {
 Index = Int64[np.ndarray, "_"]  # positions of points
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Which points are held out.
+
+    Args:
+        share: of all points (None: the data set's own).
+        regions: whether whole regions are.
+    """
+
+    share: float | None
+    regions: bool = False
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that hold these points out."""
+        share = () if self.share is None else (f"data.unseen={self.share}",)
+        return (*share, "data.unseen_regions=true") if self.regions else share
+
+    @property
+    def suffix(self) -> str:
+        """What is added to the label of a model; nothing for the main layout."""
+        if self.regions:
+            return " regions"
+        return "" if self.share in (None, MAIN_SHARE) else f" {self.share:.0%} unseen"
+
+
+Key = tuple[str, Layout, str]  # data set, layout, model
+
+
 def cells(
     datasets: Sequence[str], models: Sequence[str], seeds: int, budget: ExperimentBudget
 ) -> list[Cell]:
-    """Every model at the main share; STONet at other shares on some data sets, with one seed.
+    """Every model with a fifth of the points unseen, between others or in whole regions.
 
-    The full budget has the paper's own protocol: data sets that hold points out themselves.
+    STONet also with half of them, for the ratios. With `own_points`, the paper's protocol, unseen
+    points are those that the data sets hold out themselves.
     """
     labels = expand_labels(models, MINIMAL if budget.minimal else MODELS)
-    own = budget.name.startswith("full")
-    shares = (None,) if own else (MAIN_SHARE,) if budget.minimal else (MAIN_SHARE, *SHARES)
+    own = budget.own_points
+    layouts = [Layout(None if own else MAIN_SHARE)]
+    if not (own or budget.minimal):
+        layouts += [Layout(MAIN_SHARE, regions=True), Layout(HALF)]
     cells = []
     for dataset in datasets:
         for label in labels:
-            swept = label == OURS and dataset in budget.ablation_datasets
-            for share in unique(shares if swept else shares[:1]):
-                ratios = label == OURS and share in (None, SHARES[-1])
-                what, extra = variant(label), {"share": share, "ratios": ratios}
-                if share is not None:
-                    what["settings"] = (*what.get("settings", ()), f"data.unseen={share}")
-                row = label if share in (None, MAIN_SHARE) else f"{label} {share:.0%} unseen"
-                count = seeds if share == shares[0] and label not in REFERENCE_FORECASTS else 1
+            for layout in layouts if label == OURS else layouts[:2]:
+                what = variant(label)
+                what["settings"] = (*what.get("settings", ()), *layout.settings)
+                extra = {
+                    "share": layout.share,
+                    "region": layout.regions,
+                    "ratios": label == OURS and layout.share in (None, HALF),
+                }
+                count = seeds if layout is layouts[0] and label not in REFERENCE_FORECASTS else 1
                 cells += [
-                    budget.cell(NAME, dataset, row, seed, extra=extra, inductive=own, **what)
+                    budget.cell(
+                        *(NAME, dataset, label + layout.suffix, seed),
+                        extra=extra,
+                        inductive=own,
+                        **what,
+                    )
                     for seed in range(count)
                 ]
     return cells
@@ -250,29 +289,31 @@ def _deviations(groups: Scores) -> Scores | None:
 
 
 def table(results: Sequence[Result]) -> list[Line]:
-    """One line per data set, share and model: errors by kind of points, means over the seeds.
+    """One line per data set, layout and model: errors by kind of points, means over the seeds.
 
     Where persistence deviates too (`persistence_deviation`), the unseen points themselves are
     harder or easier to forecast.
     """
-    rows: dict[tuple[str, float | None, str], list[Result]] = {}
+    rows: dict[Key, list[Result]] = {}
     for result in measured(results):
-        cell = result.cell
-        label = cell.label.split(" ")[0]
-        rows.setdefault((cell.dataset, cell.options["share"], label), []).append(result)
+        cell, label = result.cell, result.cell.label.split(" ")[0]
+        layout = Layout(cell.options["share"], cell.options.get("region", False))
+        rows.setdefault((cell.dataset, layout, label), []).append(result)
     lines = {key: _line(*key, group) for key, group in rows.items()}
-    for (dataset, share, model), line in lines.items():
+    for (dataset, layout, model), line in lines.items():
         if model == OURS and line["no_history"] is not None:
-            line |= _gain(line, list(lines.values()), rows)
-            reference = lines.get((dataset, share, "persistence"), {})
+            line |= _gain((dataset, layout), lines, rows)
+            reference = lines.get((dataset, layout, "persistence"), {})
             line["persistence_deviation"] = reference.get("deviation")
-    order = sorted(lines.values(), key=lambda x: (x["dataset"], x["share"] or 0.0, x["seen"]))
-    return list(order)
+    return sorted(
+        lines.values(), key=lambda x: (x["dataset"], x["region"], x["share"] or 0.0, x["seen"])
+    )
 
 
-def _line(dataset: str, share: float | None, label: str, rows: Sequence[Result]) -> Line:
+def _line(dataset: str, layout: Layout, label: str, rows: Sequence[Result]) -> Line:
     """Means over the seeds of one model."""
-    line: Line = {"dataset": dataset, "share": share, "model": label, "seeds": len(rows)}
+    line: Line = {"dataset": dataset, "share": layout.share, "region": layout.regions}
+    line |= {"model": label, "seeds": len(rows)}
     points = rows[0].scores["points"]
     line["ratio"] = points["unseen"] / points["seen"]
     for group in ("seen", "unseen", "no_history", *INTERPOLATIONS, "ideal"):
@@ -287,22 +328,21 @@ def _line(dataset: str, share: float | None, label: str, rows: Sequence[Result])
 
 
 def _gain(
-    ours: Line,
-    lines: Sequence[Line],
-    rows: dict[tuple[str, float | None, str], list[Result]],
+    where: tuple[str, Layout], lines: Mapping[Key, Line], rows: Mapping[Key, list[Result]]
 ) -> Line:
     """Percent by which our error without a past is below the best interpolated forecast."""
-    key = ours["dataset"], ours["share"]
-    here = [line for line in lines if (line["dataset"], line["share"]) == key]
+    ours = lines[*where, OURS]
+    here = [line for (dataset, layout, _), line in lines.items() if (dataset, layout) == where]
     candidates = ((line, method) for line in here for method in INTERPOLATIONS)
     best, method = min(candidates, key=lambda pair: pair[0][pair[1]])
     gain = {
         "alternative": f"{best['model']}, {method}",
         "alternative_mae": best[method],
         "gain": 100 * (1 - ours["no_history"] / best[method]),
+        "gain_rmse": 100 * (1 - ours["no_history_rmse"] / best[f"{method}_rmse"]),
     }
     windows = [
-        np.array([r.scores["groups"][group]["by_window"] for r in rows[*key, model]], np.float64)
+        np.array([r.scores["groups"][group]["by_window"] for r in rows[*where, model]], np.float64)
         for model, group in ((OURS, "no_history"), (best["model"], method))
     ]
     return gain | significance(windows[0].mean(0), windows[1].mean(0))
@@ -324,7 +364,9 @@ def figure(results: Sequence[Result], path: Path) -> None:
 def _draw_deviations(axes: Axes, datasets: Sequence[str], lines: Sequence[Line]) -> None:
     """A line per data set."""
     for rank, dataset in enumerate(datasets):
-        ours = [x for x in lines if (x["dataset"], x["model"]) == (dataset, OURS)]
+        ours = [
+            x for x in lines if (x["dataset"], x["model"], x["region"]) == (dataset, OURS, False)
+        ]
         share = [100 * line["ratio"] / (1 + line["ratio"]) for line in ours]
         deviations = [line["deviation"] for line in ours]
         axes.plot(share, deviations, markersize=5, label=dataset, **line_style(rank))
@@ -342,7 +384,11 @@ def _draw_alternatives(axes: Axes, datasets: Sequence[str], lines: Sequence[Line
     markers = {"no_history": ("*", 11), "idw": ("s", 4), "kriging": ("o", 4)}
     names = {"no_history": "direct forecast", "idw": "interpolated, IDW", "kriging": "kriging"}
     for row, dataset in enumerate(datasets):
-        here = [x for x in lines if x["dataset"] == dataset and x["share"] in (MAIN_SHARE, None)]
+        here = [
+            x
+            for x in lines
+            if x["dataset"] == dataset and x["share"] in (MAIN_SHARE, None) and not x["region"]
+        ]
         best = next((line["alternative_mae"] for line in here if "gain" in line), None)
         for line, method in ((line, method) for line in here for method in markers):
             if best and line[method] is not None:

@@ -17,16 +17,22 @@ from stonet.experiments.budgets import EXPERIMENT_BUDGETS, ExperimentBudget
 from stonet.experiments.cell import Result
 from stonet.experiments.claims import claims_of, claims_section
 from stonet.experiments.datasets import experiment_data
-from stonet.experiments.report_comparison import LONGER, longer_section
+from stonet.experiments.estimate import estimate_hours
+from stonet.experiments.overview import overview_section
+from stonet.experiments.report_comparison import curve_section, longer_section
 from stonet.experiments.report_tables import CHAPTERS
+from stonet.experiments.runner import DatasetCache
 from stonet.experiments.store import Store
-from stonet.experiments.tables import DASH, markdown_table, measured
+from stonet.experiments.tables import DASH, markdown_table
+from stonet.models.registry import REFERENCE_FORECASTS
 
-PUBLISHED, LONG = EXPERIMENT_BUDGETS["small"], EXPERIMENT_BUDGETS["long"]
+PUBLISHED, LONG, HOUR = (EXPERIMENT_BUDGETS[name] for name in ("published", "long", "hour"))
+ONLY = ("comparison",)  # the experiment of the budgets with more time
 MAX_STALE_NAMES = 20
 FIGURES = {
     "comparison": {
         "": "MAE of all models, the best at the top; bars span the seeds.",
+        "-ranks": "Mean ranks; bars join models that are not significantly different.",
         "-leads": "MAE by lead time.",
         "-hours": "MAE by hour of the day; windows start at all hours in turn.",
         "-maps": "MAE by point: STONet and the best baseline, on one scale.",
@@ -43,17 +49,11 @@ INTRO = (
     "and prints both scores; `stonet reproduce all --jobs 2` computes missing and stale cells."
 )
 PROTOCOL = (
-    "Scores are those of the test part (the last 20 % of the times or episodes), every target once "
-    "(128 windows in the irregular experiment), in physical units; ± is the standard deviation "
-    "over the seeds. Normalisation, graph and early stopping use the training and validation parts "
-    "only. MAPE leaves out zero targets; all other metrics include them."
-)
-
-EARLIER = (
-    "**{count} of them are of earlier code**, whose minutes were wall time, turned into steps. "
-    "Their `stonet` is another network than today's: a linear forecast, corrected by a network "
-    "trained on its residuals. Their `stonet-paper` is an earlier form of the paper's network. "
-    "Verdicts and figures that rest on them speak of those networks."
+    "Scores are those of the test part (the last 20 % of the times or episodes), every target "
+    "about once, from windows that start at every hour of the day (128 windows in the irregular "
+    "experiment), in physical units; ± is the standard deviation over the seeds. Normalisation, "
+    "graph and early stopping use the training and validation parts only. MAPE leaves out zero "
+    "targets; all other metrics include them."
 )
 
 
@@ -66,7 +66,8 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
     """
     loaded = {name: _load(store, name, budget) for name in EXPERIMENTS}
     tables = {name: EXPERIMENTS[name].table(results) for name, (results, _) in loaded.items()}
-    longer, _ = _load(store, "comparison", LONG, LONGER)
+    longer, _ = _load(store, "comparison", LONG)
+    curves, _ = _load(store, "comparison", HOUR)
     tables["longer"] = EXPERIMENTS["comparison"].table(longer)
     claims = claims_of(tables, len(budget.datasets), len(budget.ablation_datasets))
     text = ["# Results", "", INTRO, "", *_protocol(budget)]
@@ -74,6 +75,8 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
         [result for results, _ in loaded.values() for result in results],
         expected=sum(count for _, count in loaded.values()),
     )
+    counts = {name: (len(results), count) for name, (results, count) in loaded.items()}
+    text += ["## The paper's experiments", "", *overview_section(counts)]
     text += ["## Do the claims hold?", "", *claims_section(claims, budget.datasets)]
     text += ["[Decisions](decisions.md) lists what was tried where a goal is missed.", ""]
     for name, (results, expected) in loaded.items():
@@ -84,6 +87,8 @@ def page(store: Store, budget: ExperimentBudget = PUBLISHED) -> str:
             text += _figures(name, results)
         if name == "comparison" and tables["longer"]:
             text += longer_section(tables["longer"], LONG, _origin(longer))
+        if name == "comparison" and curves:
+            text += curve_section(curves, HOUR)
     return "\n".join(text).rstrip() + "\n"
 
 
@@ -100,6 +105,8 @@ def write_page(folder: Path, docs: Path) -> list[Path]:
     if not docs.is_dir():
         raise UsageError(f"No folder '{docs}'. Run this from the repository's root.")
     store = Store(folder)
+    for earlier in (docs / "figures").glob("results-*.png"):
+        earlier.unlink()
     for name, experiment in EXPERIMENTS.items():
         results, _ = _load(store, name, PUBLISHED)
         if experiment.table(results):
@@ -116,7 +123,20 @@ def _load(
     datasets, seeds = budget.datasets_of(name), budget.seeds_of(name)
     cells = EXPERIMENTS[name].cells(datasets, models, seeds, budget)
     stored = [result for cell in cells if (result := store.load(cell))]
-    return [replace(r, stale=r.key != r.cell.key(r.data_hash)) for r in stored], len(cells)
+    return [replace(r, stale=r.is_stale(r.data_hash)) for r in stored], len(cells)
+
+
+def _hours() -> float:
+    """CPU hours of training of all cells of the page."""
+    cells = [
+        cell
+        for budget, names in ((PUBLISHED, tuple(EXPERIMENTS)), (LONG, ONLY), (HOUR, ONLY))
+        for name in names
+        for cell in EXPERIMENTS[name].cells(
+            budget.datasets_of(name), (), budget.seeds_of(name), budget
+        )
+    ]
+    return estimate_hours([c for c in cells if c.model not in REFERENCE_FORECASTS], DatasetCache())
 
 
 def _commits(results: Iterable[Result]) -> str:
@@ -142,8 +162,8 @@ def _protocol(budget: ExperimentBudget) -> list[str]:
     ]
     return [
         f"Budget `{budget.name}`: {budget.training} for each training on one thread, {points}, "
-        f"{budget.seeds} seeds in the comparison (one for baselines on the linear forecast) and "
-        f"one elsewhere; ablations have a fixed number of steps instead. {PROTOCOL}",
+        f"{budget.seeds} seeds of `stonet` and `stonet-operator` in the comparison and one "
+        f"elsewhere. All cells of this page are {_hours():.0f} CPU hours of training. {PROTOCOL}",
         "",
         *markdown_table(["data set", "content", "corresponds to the paper's", "errors in"], rows),
     ]
@@ -160,9 +180,6 @@ def _provenance(results: Sequence[Result], expected: int) -> list[str]:
         labels = sorted({f"{r.cell.experiment} {r.cell.label}" for r in stale})[:MAX_STALE_NAMES]
         reason = f"**{len(stale)} cells are stale (another version or other settings)**"
         text += [f"{reason}: {', '.join(labels)}.", ""]
-    earlier = [r for r in measured(results) if r.scores["training"].get("cpu_seconds") is None]
-    if earlier:
-        text += [EARLIER.format(count=len(earlier)), ""]
     if results:
         hours = sum(result.seconds for result in results) / 3600
         cores = sorted({str(result.machine["cores"]) for result in results})
@@ -191,8 +208,9 @@ def _count(results: Sequence[Result], expected: int) -> str:
 def _figures(name: str, results: Sequence[Result]) -> list[str]:
     """Links to the figures of an experiment, with captions."""
     hours = any(result.scores.get("by_hour") for result in results)
+    ranked = len({result.cell.dataset for result in results}) > 1
     text = []
     for suffix, caption in FIGURES[name].items():
-        if suffix != "-hours" or hours:
+        if (suffix != "-hours" or hours) and (suffix != "-ranks" or ranked):
             text += [f"![{caption}](figures/results-{name}{suffix}.png)", "", f"*{caption}*", ""]
     return text

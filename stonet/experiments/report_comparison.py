@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from stonet.experiments import paper_tables
 from stonet.experiments.budgets import ExperimentBudget
 from stonet.experiments.cell import Result
-from stonet.experiments.comparison import MIN_WINDOWS, ON_BASE, OPERATOR, OURS, PAPER
+from stonet.experiments.comparison import MIN_WINDOWS, OPERATOR, OURS, PAPER, ranks
 from stonet.experiments.datasets import experiment_data
 from stonet.experiments.tables import (
     DASH,
@@ -16,6 +19,7 @@ from stonet.experiments.tables import (
     change,
     dataset_and_unit,
     error,
+    markdown_table,
     measured,
     number,
     p_value,
@@ -26,15 +30,29 @@ from stonet.experiments.tables import (
 )
 from stonet.models.registry import BASELINES, REFERENCE_FORECASTS
 
-LONGER = (OURS, "baselines", "references")  # rows of the comparison with more time
-ORDER = (*REFERENCE_FORECASTS, *BASELINES, *ON_BASE, PAPER, OPERATOR, OURS)
+ORDER = (*REFERENCE_FORECASTS, *BASELINES, PAPER, OPERATOR, OURS)
 COST_NOTE = (
     "Steps of the training, and its CPU seconds including closed forms, a race of settings and "
-    "validation; the budget is watched while a model trains. Baselines and `stonet-paper` look "
-    "back 12 steps and know the phases of day and year; the others look back a day where that is "
-    "13 to 48 steps, and `stonet` and the linear forecast know the position of the sun. STONet's "
-    "settings were chosen on these data sets ([decisions](decisions.md)); those of the baselines "
-    "are the published ones."
+    "validation; the budget is watched while a model trains. Rivals race for width, learning rate "
+    "and length of the past within their budget, and know the calendar, the place and the sun as "
+    "far as their architecture can take them. `stonet` is what `fit` gives by default, with "
+    "reference forecasts where validation favours them (`train.fallback`); all other rows are "
+    "networks alone. STONet's settings were chosen on the validation parts of these data sets "
+    "([decisions](decisions.md))."
+)
+FEEDBACK_NOTE = (
+    "MAE of the same forecasts, corrected by each model's own recent errors as `predict` does, "
+    "and in brackets the coverage of its 90 % intervals in percent."
+)
+RANKS_NOTE = (
+    "Mean rank by MAE over {tasks} data sets of the models that were measured on all of them; two "
+    "models differ significantly if their ranks differ by more than {difference:.1f} (Friedman "
+    "test, p {p}; critical difference of Nemenyi)."
+)
+CURVE_NOTE = (
+    "`stonet reproduce comparison --budget {name}`: {training} of `stonet-paper`, validation "
+    "error (normalised) by step. A power law, fitted to the second half of the curve, extrapolates "
+    "to ten times the steps."
 )
 PAPER_NOTE = (
     "The data differ from the paper's, and so do the errors; what can be compared is the gain of "
@@ -53,13 +71,6 @@ PAPER_COLUMNS = {
     "here: gain": change("improvement"),
     "windows": text("windows"),
     "p": lambda line: p_value(line.get("p")),
-}
-BASE_COLUMNS = {
-    "data set": dataset_and_unit,
-    "linear forecast": error("linear"),
-    "best baseline": text("best_baseline"),
-    "best baseline that corrects it": text("best_on_base"),
-    "STONet": error("mae"),
 }
 POINT_COLUMNS = {
     "data set": dataset_and_unit,
@@ -91,14 +102,13 @@ def comparison_chapter(
     return [
         *("### Test MAE", "", *_ranked(lines, datasets, "mae")),
         *("### Test RMSE", "", *_ranked(lines, datasets, "rmse")),
+        *("### Test MAPE (%)", "", *_by_model(lines, datasets, lambda x: number(x["mape"]))),
+        *_ranks(lines),
+        *("### With feedback of recent errors", "", FEEDBACK_NOTE, ""),
+        *_by_model(lines, datasets, _feedback),
         *("### Steps and seconds", "", COST_NOTE, ""),
         *_by_model(lines, datasets, _cost),
         *("### Comparison with the paper", "", PAPER_NOTE, "", *table(PAPER_COLUMNS, summary)),
-        *(
-            "### The linear forecast, and baselines that correct it",
-            "",
-            *table(BASE_COLUMNS, summary),
-        ),
         *("### Bias, relative error and error by point of STONet", ""),
         *table(POINT_COLUMNS, summary),
         *("### Worst points of STONet", ""),
@@ -114,7 +124,7 @@ def longer_section(lines: Sequence[Line], budget: ExperimentBudget, origin: str)
         budget: of each training.
         origin: sentence on the commits that computed them.
     """
-    command = f"stonet reproduce comparison --budget {budget.name} --models {','.join(LONGER)}"
+    command = f"stonet reproduce comparison --budget {budget.name}"
     return [
         *("### With more time", ""),
         f"`{command}`: {budget.training} for each training, one seed. {origin} Test MAE:",
@@ -122,6 +132,62 @@ def longer_section(lines: Sequence[Line], budget: ExperimentBudget, origin: str)
         *("Steps taken in that time:", ""),
         *_by_model(lines, budget.datasets, lambda line: number(line["steps"])),
     ]
+
+
+def curve_section(results: Sequence[Result], budget: ExperimentBudget) -> list[str]:
+    """Learning curves of the paper's network, with their extrapolation.
+
+    Args:
+        results: of the budget `hour`, with their history.
+        budget: of these trainings.
+    """
+    rows = []
+    for result in results:
+        points = [
+            (entry["step"], entry["validation"])
+            for entry in result.scores["history"]
+            if entry.get("validation") is not None
+        ]
+        shown = [points[(len(points) - 1) * i // 4] for i in range(5)]
+        curve = ", ".join(f"{step}: {error:.4g}" for step, error in shown)
+        slope, end = _power_law(points)
+        row = [result.cell.dataset, number(result.scores["mae"], result.cell.dataset), curve]
+        rows.append([*row, f"{slope:.2f}", f"{end:.4g}"])
+    note = CURVE_NOTE.format(name=budget.name, training=budget.training)
+    head = ["data set", "test MAE", "step: validation error", "exponent", "at ten times the steps"]
+    return [
+        "### The learning curve of the paper's network",
+        "",
+        note,
+        "",
+        *markdown_table(head, rows),
+    ]
+
+
+def _power_law(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """The exponent of error ~ step^exponent in the second half, and the error at ten times."""
+    half = np.log(np.array(points[len(points) // 2 :], dtype=np.float64))
+    if len(half) < 2 or np.ptp(half[:, 0]) == 0:
+        return math.nan, math.nan
+    slope, offset = np.polyfit(half[:, 0], half[:, 1], 1)
+    return float(slope), float(np.exp(offset + slope * (half[-1, 0] + np.log(10))))
+
+
+def _ranks(lines: Sequence[Line]) -> list[str]:
+    """Mean ranks of all models; nothing where too few were measured."""
+    found = ranks(lines)
+    if found is None:
+        return []
+    note = RANKS_NOTE.format(tasks=found.tasks, difference=found.difference, p=p_value(found.p))
+    rows = [[model, f"{value:.2f}"] for model, value in found.ranks.items()]
+    return ["### Ranks", "", note, "", *markdown_table(["model", "mean rank"], rows)]
+
+
+def _feedback(line: Line) -> str:
+    """The MAE with feedback, and the coverage of 90 % intervals."""
+    if line["coverage_90"] is None:
+        return DASH
+    return f"{number(line['feedback_mae'], line['dataset'])} ({100 * line['coverage_90']:.0f})"
 
 
 def _by_model(lines: Sequence[Line], datasets: Sequence[str], cell: Column) -> list[str]:
@@ -170,7 +236,6 @@ def _summary(lines: Sequence[Line], result: Result | None, name: str) -> Line:
     line |= {
         "linear": mae.get("linear"),
         "best_baseline": best(*BASELINES),
-        "best_on_base": best(*ON_BASE),
         "best_other": best(line.get("second", "")),
     }
     paper = experiment_data(name).paper

@@ -35,9 +35,11 @@ INDUCTIVE_NOTE = (
 )
 INDUCTIVE_COLUMNS = {
     "data set": dataset_and_unit,
-    "held out": lambda line: "own points" if line["share"] is None else f"{line['share']:.0%}",
+    "held out": lambda line: _held_out(line),
     "MAE, seen": error("seen"),
+    "RMSE, seen": error("seen_rmse"),
     "MAE, unseen with a past": error("unseen"),
+    "RMSE, unseen with a past": error("unseen_rmse"),
     "Deviation": change("deviation"),
     "Deviation of persistence": change("persistence_deviation"),
     "Deviation in the paper": change("paper_deviation"),
@@ -45,14 +47,17 @@ INDUCTIVE_COLUMNS = {
     "best alternative": text("alternative"),
     "its MAE": error("alternative_mae"),
     "gain": change("gain"),
+    "gain in RMSE": change("gain_rmse"),
     "p": lambda line: p_value(line.get("p")),
 }
 RATIO_COLUMNS = {
     "data set": dataset_and_unit,
     "unseen/seen": text("ratio"),
     "unseen points": text("points"),
-    "MAE with a past": error("unseen"),
-    "MAE without a past": error("no_history"),
+    "MAE with a past": error("unseen_mae"),
+    "RMSE with a past": error("unseen_rmse"),
+    "MAE without a past": error("no_history_mae"),
+    "RMSE without a past": error("no_history_rmse"),
 }
 LOSSES = {
     "labels": "Labels per training window (n_t')",
@@ -94,6 +99,13 @@ COST_COLUMNS = {
 }
 
 
+def _held_out(line: Line) -> str:
+    """Which points of a line were held out."""
+    if line["share"] is None:
+        return "own points"
+    return f"{line['share']:.0%}" + (", whole regions" if line["region"] else "")
+
+
 def inductive_chapter(
     lines: Sequence[Line], results: Sequence[Result], datasets: Sequence[str]
 ) -> list[str]:
@@ -113,7 +125,11 @@ def inductive_chapter(
     ratios = [
         line
         | {"dataset": result.cell.dataset, "ratio": f"{line['ratio']:g}"}
-        | {key: line[key]["mae"] for key in ("unseen", "no_history")}
+        | {
+            f"{key}_{metric}": line[key][metric]
+            for key in ("unseen", "no_history")
+            for metric in ("mae", "rmse")
+        }
         for result in results
         for line in result.scores.get("ratios") or ()
     ]

@@ -22,14 +22,15 @@ from typing import Any
 
 import torch
 
+from stonet.data.checksum import data_sha256
 from stonet.data.field import Dataset
 from stonet.errors import StonetError, UsageError
 from stonet.experiments import EXPERIMENTS
-from stonet.experiments.cell import Cell, Result, config_hash, rounded
-from stonet.experiments.datasets import data_sha256, open_experiment_data
-from stonet.experiments.provenance import commit
+from stonet.experiments.cell import Cell, Result, rounded
+from stonet.experiments.datasets import open_experiment_data
 from stonet.experiments.store import Store
 from stonet.system.progress import ProgressCallback, ignore_progress
+from stonet.system.provenance import commit
 from stonet.system.resources import PYTHON, cores, import_paths, peak_mb, reset_peak
 from stonet.training.budget import Budget, TrainingCost
 from stonet.training.trained_model import versions
@@ -159,9 +160,8 @@ def compute(cell: Cell, cache: DatasetCache, training: Budget | None = None) -> 
     machine = {"cores": cores(), "threads": torch.get_num_threads()}
     return Result(
         cell=cell,
-        key=cell.key(cache.sha256(cell)),
+        settings=cell.relevant_settings,
         scores=rounded(scores),
-        config_hash=config_hash(config),
         data_hash=cache.sha256(cell),
         commit=commit(),
         seconds=rounded(time.perf_counter() - wall),
@@ -214,13 +214,13 @@ def load_valid(
     Args:
         cell: whose result is loaded.
         store: of results.
-        cache: of data sets, for the key.
+        cache: of data sets, for their hashes.
         keep_stale: load stale results as well.
     """
     result = store.load(cell)
     if result is None:
         return None
-    stale = result.key != cell.key(cache.sha256(cell))
+    stale = result.is_stale(cache.sha256(cell))
     return None if stale and not keep_stale else replace(result, stale=stale)
 
 

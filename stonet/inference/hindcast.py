@@ -18,6 +18,7 @@ from stonet.data.batch import Batch, make_batch
 from stonet.data.cf import outline_of_many
 from stonet.data.field import Field
 from stonet.data.geometry import Points
+from stonet.data.grid import Grid
 from stonet.data.quantile_field import with_quantiles
 from stonet.data.windows import Windows
 from stonet.errors import DataError, UsageError
@@ -80,9 +81,10 @@ def hindcast(
 ) -> tuple[int, int, int]:
     """Write forecasts from all issue times into a Zarr store with the dimensions `DIMS`.
 
-    Each equals `stonet.inference.forecast.forecast` of the field up to its issue time; it is
-    missing where nothing was observed in the window. Processes started by torchrun share the
-    issue times.
+    Queries on a grid have lat and lon (or y and x) in place of the station. The coordinate time is
+    the valid time of each forecast. Each equals `stonet.inference.forecast.forecast` of the field
+    up to its issue time; it is missing where nothing was observed in the window. Processes started
+    by torchrun share the issue times.
 
     Args:
         trained: a trained model.
@@ -118,13 +120,20 @@ def hindcast(
     leads, width = trained.time_spec.horizon, len(queries)
     block = int(np.clip(limits.chunk_values // (leads * width), 1, limits.chunk_forecasts))
     block = min(block, -(-len(issues) // distributed.size()))
-    writer = ZarrWriter(Path(path), (block, min(width, limits.chunk_values)))
     first = history.window(int(issues[0]))
     template = as_field(trained, first, None, history.target_times(issues[:1])[0], queries)
     template = Field.trusted(**vars(template) | {"sites": {}})  # these differ between forecasts
     outline, channels = outline_of_many(template, field.times[issues])
     outline = with_quantiles(outline, tuple(quantiles)) if quantiles else outline
-    dims = (*DIMS[:2], "quantile", DIMS[2]) if quantiles else DIMS
+    grid = Grid.of(queries)
+    outline = outline if grid is None else grid.with_dims(outline)
+    chunks: tuple[int, ...] = (min(width, limits.chunk_values),)
+    if grid is not None:
+        rows, columns = grid.shape
+        chunks = (int(np.clip(limits.chunk_values // columns, 1, rows)), columns)
+    between = {DIMS[1]: leads} | ({"quantile": len(quantiles)} if quantiles else {})
+    dims = (DIMS[0], *between, *(DIMS[2:] if grid is None else grid.dims))
+    writer = ZarrWriter(Path(path), (block, *between.values(), *chunks))
     correct = _correction(history, calibration, queries, quantiles, feedback)
     mark = f"{_fingerprint(history, outline, block)} {calibration is not None and feedback}"
     writer.begin(outline, channels, dims, mark, resume)
@@ -138,7 +147,8 @@ def hindcast(
                 chosen = issues[start : start + block]
                 groups = (chosen[i : i + group] for i in range(0, len(chosen), group))
                 forecasts = [_forecasts(session, history, part, queries) for part in groups]
-                writer.write(where, correct(np.concatenate(forecasts), chosen))
+                values = correct(np.concatenate(forecasts), chosen)
+                writer.write(where, values if grid is None else grid.scatter_fields(values))
                 trim_memory()
             report_progress(number + 1, len(starts))
         writer.finish()

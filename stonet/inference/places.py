@@ -82,7 +82,7 @@ def region_grid(step: float, points: Points) -> Points:
         x, y = (_outwards(axis.min(), axis.max(), step) for axis in (first, second))
         return parse_sites([f"{GRID}{step},{x[0]},{y[0]},{x[1]},{y[1]}"], "plane")
     south, north = _outwards(first.min(), first.max(), step)
-    west, east = _outwards(*_arc(second, step), step)
+    west, east = _outwards(*longitude_arc(second, GLOBAL_GAP * step, step), step)
     box = f"{west},{max(south, -90.0)},{min(east, west + 360.0 - step)},{min(north, 90.0)}"
     return parse_sites([f"{GRID}{step},{box}"], "sphere")
 
@@ -92,12 +92,20 @@ def _outwards(low: float, high: float, step: float) -> tuple[float, float]:
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 
 
-def _arc(longitudes: np.ndarray, step: float) -> tuple[float, float]:
-    """The shortest arc with all longitudes, which may cross the date line."""
+def longitude_arc(
+    longitudes: np.ndarray, least_gap: float = 0.0, step: float = 0.0
+) -> tuple[float, float]:
+    """The shortest arc with all longitudes: west and east, which is above 180 across the date line.
+
+    Args:
+        longitudes: in degrees.
+        least_gap: degrees without a point; with less everywhere, the arc goes around.
+        step: that such an arc ends before its beginning.
+    """
     ordered = np.unique(longitudes % 360.0)
     gaps = np.diff(ordered, append=ordered[0] + 360.0)
     widest = int(gaps.argmax())
-    if gaps[widest] <= GLOBAL_GAP * step:
+    if gaps[widest] <= least_gap:
         return -180.0, 180.0 - step
     west = float(ordered[(widest + 1) % len(ordered)])
     west -= 360.0 * (west >= 180.0)

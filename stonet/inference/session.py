@@ -21,6 +21,7 @@ from stonet.training.trained_model import TrainedModel
 MAX_QUERIES = 8192  # decoded together; more are not faster
 INITIAL_QUERIES = 256  # decoded together at first, where memory is limited
 MEMORY_MARGIN = 1.1  # since memory is not quite proportional to the number of queries
+MAX_KEPT_QUERIES = 2**15  # whose links are kept, beside those of the last ones
 MAX_ENCODED_VALUES = 2**17  # of a channel, encoded together where frames are independent
 MIN_CHUNK_BYTES = 2**27  # of a chunk, assumed in the error message
 MB = 1.024e6  # bytes; the system reports memory in units of 1000 kB
@@ -87,13 +88,15 @@ class ChunkSize:
 
 
 class Session:
-    """A trained model among its sensors. The graph is built once; the last links are cached.
+    """A trained model among its sensors. The graph is built once; the last links are kept.
 
     Args:
         trained: a trained model, which must not change meanwhile.
         nodes: positions of the sensors.
         initial_queries: decoded together at first, where memory is limited.
         max_queries: decoded together.
+        kept_links: sets of queries whose links to the sensors are kept, the latest ones; at least
+            one.
 
     Example:
         >>> session = Session(trained, field.points)
@@ -106,13 +109,15 @@ class Session:
         nodes: Points,
         initial_queries: int = INITIAL_QUERIES,
         max_queries: int = MAX_QUERIES,
+        kept_links: int = 1,
     ) -> None:
         self.trained, self.nodes, self.model = trained, nodes, trained.model.eval()
         self.initial_queries, self.max_queries = initial_queries, max_queries
         self.graph = self.model.node_graph(nodes)
         tensors = (*self.model.parameters(), *self.model.buffers(), torch.zeros(0))
         self.device = tensors[0].device
-        self._cached_queries: tuple[Points, QueryGraph] | None = None
+        self._kept_links = kept_links
+        self._links: tuple[tuple[Points, QueryGraph], ...] = ()
 
     @torch.inference_mode()
     def encode(self, batch: Batch) -> Encoding:
@@ -144,16 +149,23 @@ class Session:
         return self.model.decode(encoded, batch.to(self.device), graphs).cpu()
 
     def query_graph(self, queries: Points) -> QueryGraph:
-        """The model's links from nodes to queries; those of the last queries are cached.
+        """The model's links from nodes to queries; those of the last queries are kept.
 
         Args:
             queries: points of the forecast.
         """
-        cached = self._cached_queries
-        if cached is None or (cached[0] is not queries and cached[0] != queries):
-            self._cached_queries = cached = None  # free their memory first
-            self._cached_queries = cached = queries, self.model.query_graph(self.nodes, queries)
-        return cached[1]
+        for place, (points, found) in enumerate(self._links):
+            if points is queries or points == queries:
+                others = self._links[:place] + self._links[place + 1 :]
+                self._links = (*others, (points, found))  # the latest last
+                return found
+        while len(self._links) >= self._kept_links or (
+            sum(len(points) for points, _ in self._links) > MAX_KEPT_QUERIES
+        ):
+            self._links = self._links[1:]  # free memory first
+        found = self.model.query_graph(self.nodes, queries)
+        self._links = (*self._links, (queries, found))
+        return found
 
     def chunk_size(self, memory: int | None = None, result_bytes: int = 0) -> ChunkSize:
         """The chunk size for `forecast_chunks`; see `ChunkSize`.

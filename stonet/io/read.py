@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from stonet.config import ReadConfig
 from stonet.data.field import Dataset, Field
 from stonet.data.physical_limits import quantity_of
+from stonet.data.wind import EASTWARD, NORTHWARD, to_components
 from stonet.errors import DataError, UsageError
+from stonet.io.inmet import is_inmet
 from stonet.io.lazy_source import LazySource, NoValues, from_field, with_names_and_units
 from stonet.io.merge import merge_sources
 from stonet.io.safety import check_plain
@@ -44,6 +46,7 @@ SUFFIXES = {
     ".grb": GRIB,
     ".grb2": GRIB,
 }
+ARCHIVE = ".zip"  # of INMET, the only archives that are read as they are
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # of text tables
 FIRST_BYTES = {b"\x89HDF\r\n\x1a\n": HDF5, b"CDF": NETCDF, b"GRIB": GRIB, b"PAR1": TABLE}
 ZARR_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of them makes a folder a Zarr store
@@ -53,8 +56,9 @@ def read(source: Any, **options: Any) -> Field:
     """Read a Field from anything that holds values at positions through time.
 
     Args:
-        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5), a folder of such files, a
-            pattern such as "era5/*.grib", a pandas or xarray object, or a list of these.
+        source: a file (CSV, Parquet, NetCDF, Zarr, GRIB, NREL's HDF5, INMET's yearly ZIP), a folder
+            of such files, a pattern such as "era5/*.grib", a pandas or xarray object, or a list
+            of these.
         **options: as in `stonet.config.ReadConfig`: variables, bbox, start, stop, points, every,
             timezone, stations, units={"temperature": "degC"}, rename={"old": "new"}, ...
             `stations` may also be a table, Points, or a dictionary of
@@ -107,6 +111,8 @@ def read_with(source: Any, config: ReadConfig) -> Field:
     """
     if isinstance(source, Field) and config == ReadConfig():
         return source
+    if config.wind_components is not None:
+        return _with_components(source, config, *config.wind_components)
     if isinstance(source, Field):  # its points were accepted before
         config = config.model_copy(update={"same_place": "keep"})
     check_options(config)
@@ -121,6 +127,27 @@ def read_with(source: Any, config: ReadConfig) -> Field:
     if not sources:
         raise DataError(f"There is nothing to read in {source!r}.")
     return merge_sources(with_names_and_units(sources, config), config)
+
+
+def _with_components(source: Any, config: ReadConfig, speed: str, direction: str) -> Field:
+    """Read speed and direction, replace them by components, and only then average over time."""
+    first = {"wind_components": None, "every": None, "variables": original_variables(config)}
+    field = read_with(source, config.model_copy(update=first))
+    components = to_components(field, speed, direction)
+    return read_with(components, ReadConfig(every=config.every, same_place="keep"))
+
+
+def original_variables(config: ReadConfig) -> tuple[str, ...]:
+    """The variables to read, where speed and direction stand for the components wanted.
+
+    Args:
+        config: gives variables and wind_components.
+    """
+    if config.wind_components is None:
+        return config.variables
+    source = dict(zip((EASTWARD, NORTHWARD), config.wind_components, strict=True))
+    names = [source.get(name, name) for name in config.variables]
+    return tuple(dict.fromkeys((*names, *config.wind_components))) if names else ()
 
 
 def narrow(dataset: Dataset, config: ReadConfig) -> Dataset:
@@ -202,6 +229,10 @@ def _open_files(paths: list[Path], config: ReadConfig) -> list[LazySource]:
     """The content of all files; a file without values is an error only if it is alone."""
     sources: list[LazySource] = []
     without_values: list[NoValues] = []
+    published = [path for path in paths if is_inmet(path)]
+    if published:
+        sources += _function("inmet:open_stations")(published, config)
+        paths = [path for path in paths if path not in published]
     for number, path in enumerate(paths):
         report_progress(number, len(paths))
         try:
@@ -303,7 +334,9 @@ def _note_ignored_options(sources: list[LazySource], config: ReadConfig) -> list
 
 def _is_supported(path: Path) -> bool:
     hidden = path.name.startswith((".", "_"))
-    return not hidden and (_suffix(path) in SUFFIXES if path.is_file() else is_zarr(path))
+    if not path.is_file():
+        return not hidden and is_zarr(path)
+    return not hidden and (_suffix(path) in SUFFIXES or path.suffix.lower() == ARCHIVE)
 
 
 def _suffix(path: Path) -> str:

@@ -22,7 +22,14 @@ from jaxtyping import Float32
 from stonet.errors import ResourceError, UsageError
 from stonet.io.write import WriteBlock, check_writable, netcdf_by_blocks
 from stonet.system import distributed
-from stonet.system.atomic import acquire_lock, disk_errors_explained, replace, sync, write_atomic
+from stonet.system.atomic import (
+    acquire_lock,
+    disk_errors_explained,
+    remove,
+    replace,
+    sync,
+    write_atomic,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,6 +38,7 @@ STORE = "store.zarr"
 MARKERS = "done"  # a folder with an empty file for each piece
 FINGERPRINT = "request"  # a file that identifies what is being written
 LOCK = ".lock"
+LATE_LOOKS = 5  # for files that threads of zarr still write after an error
 BACKUP = "before.zarr"  # the store that is replaced
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without locks
 
@@ -185,7 +193,7 @@ class ZarrWriter:
     def abandon(self) -> None:
         """Delete the unfinished store, unless it is another process that writes it."""
         if distributed.rank() == 0 and self._created:
-            shutil.rmtree(self.part, ignore_errors=True)
+            remove(self.part, LATE_LOOKS)
             self.release()
 
     def release(self) -> None:

@@ -26,7 +26,13 @@ from stonet.data.windows import Windows
 from stonet.linear.imputation import error_variance
 from stonet.linear.kriging import Covariance, fit_covariance
 from stonet.linear.local_polynomials import Stencil, make_stencil
-from stonet.linear.regression import IMPUTED_SHARES, UNBOUNDED, LinearForecast, Regressors
+from stonet.linear.regression import (
+    IMPUTED_SHARES,
+    UNBOUNDED,
+    LinearForecast,
+    Regressors,
+    Settled,
+)
 from stonet.linear.ridge import Beta, Moments, Penalty, best_penalty, solve
 from stonet.system.progress import report_progress
 
@@ -57,6 +63,8 @@ def fit_linear(
     max_rows: int = MAX_ROWS,
 ) -> None:
     """Estimate all coefficients; penalties are chosen on the validation windows.
+
+    If `base.settled` is given, its penalties and errors are kept and validation has no say.
 
     If most targets have gaps, these are filled with the current forecast and its error at the
     observed leads around them, in several rounds. Without any observed target, the forecast remains
@@ -137,7 +145,8 @@ def _solve_first(base: LinearForecast, train: Pair, validation: Pair) -> None:
     own = base.own_columns + np.arange(base.num_columns)
     sums = _take((train[0] + train[1], validation[0] + validation[1]), own)
     if base.kind == "ridge":
-        base.beta[0] = torch.from_numpy(solve(sums[0], best_penalty([sums])))
+        penalty = best_penalty([sums]) if base.settled is None else base.settled.with_history
+        base.beta[0] = torch.from_numpy(solve(sums[0], penalty))
 
 
 def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil) -> None:
@@ -145,11 +154,15 @@ def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil
     own = base.own_columns + np.arange(base.num_columns)
     kriged = np.where(own < 2 * base.own_columns, own - base.own_columns, own)
     sums = train[0] + train[1], validation[0] + validation[1]
-    with_history = best_penalty([_take(sums, own)])
-    halves = [_take((train[0], validation[1]), kriged), _take((train[1], validation[0]), kriged)]
-    if not all(part.count.sum() for pair in halves for part in pair):
-        halves = [_take(sums, kriged)]
-    without = best_penalty(halves, solve(sums[0].take(own), with_history))
+    settled = base.settled
+    if settled is None:
+        with_history = best_penalty([_take(sums, own)])
+        halves = _take((train[0], validation[1]), kriged), _take((train[1], validation[0]), kriged)
+        enough = all(part.count.sum() for pair in halves for part in pair)
+        folds = list(halves) if enough else [_take(sums, kriged)]
+        without = best_penalty(folds, solve(sums[0].take(own), with_history))
+    else:
+        with_history, without = settled.with_history, settled.without
     noise = _imputation_noise(base, stencil)
     newest = own[: base.channels], _newest_from_older(base)
     for number, share in enumerate(IMPUTED_SHARES):
@@ -160,6 +173,9 @@ def _solve(base: LinearForecast, train: Pair, validation: Pair, stencil: Stencil
         late = noisy[0].replaced(*newest), noisy[1].replaced(*newest)
         _store(base, kind + 2, _take(late, own), with_history)
         base.beta[kind + 3] = base.beta[kind + 1]  # without history there is no newest value
+    if settled is not None:
+        base.rmse.copy_(settled.rmse)
+    base.settled = Settled(with_history, without, base.rmse.clone())
 
 
 def _take(pair: Pair, columns: Int64[np.ndarray, " kept"]) -> Pair:

@@ -78,6 +78,21 @@ class History(nn.Module):
                 )
         return result if present is None else result * present[:, None], present
 
+    @property
+    def surprise(self) -> float:
+        """RMSE of the best linear forecast of the newest value, over that of its predecessor.
+
+        The mean over the channels: about 1 if only the last value helps, 0 if the older values
+        determine the newest one.
+        """
+        c, new = self.covariance, torch.arange(self.channels)
+        if self.past == 1:
+            return 1.0
+        own = 1 / torch.linalg.inv(c).diagonal()[: self.channels]
+        old = new + self.channels
+        change = c[new, new] + c[old, old] - 2 * c[new, old]
+        return float((own / change).clamp(0, 1).sqrt().mean())
+
     @torch.no_grad()
     def fit(self, windows: Windows, nodes: int) -> None:
         """Estimate mean and covariance; twice with gaps, which are first filled as a random walk.

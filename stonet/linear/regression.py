@@ -14,6 +14,7 @@ so does a history with more gaps than usual. Gaps are filled and irregular times
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -26,6 +27,7 @@ from stonet.data.time_spec import TimeSpec
 from stonet.linear.history import History
 from stonet.linear.kriging import Covariance
 from stonet.linear.local_polynomials import NUM_FITS, Stencil, Weights
+from stonet.linear.ridge import Penalty
 from stonet.system.devices import in_float32
 
 RECENT_LAGS = 12  # newest lags with all fits; older lags have kriging and the narrowest fit only
@@ -109,6 +111,20 @@ class Regressors:
         return result
 
 
+class Settled(NamedTuple):
+    """What validation has decided for a fitted regression; a refit on more data keeps it.
+
+    Args:
+        with_history: penalty of the coefficients at points with history.
+        without: at points without history.
+        rmse: of the forecast in the validation part, as `LinearForecast.rmse`.
+    """
+
+    with_history: Penalty
+    without: Penalty
+    rmse: Tensor
+
+
 class LinearForecast(nn.Module):
     """The fitted linear operator. Its numbers are buffers: none is trained by gradients.
 
@@ -143,6 +159,7 @@ class LinearForecast(nn.Module):
         self.register_buffer("rmse", rmse)  # of the forecast at points with history
         for name, value in zip(("spacing", "range", "nugget"), Covariance(1.0), strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+        self.settled: Settled | None = None  # after a fit; before it: a refit, which keeps this
         self.history = History(time_spec, channels)
         self.register_buffer("lower", torch.full((channels,), -UNBOUNDED, dtype=torch.float64))
         self.register_buffer("upper", torch.full((channels,), UNBOUNDED, dtype=torch.float64))

@@ -268,6 +268,15 @@ class Forecaster(nn.Module, ABC):
         """
         return ()
 
+    def suggested(self, train: Windows, nodes: Points) -> Mapping[str, str | int | float]:
+        """Settings that follow from the data without a race, as in `candidates`; none by default.
+
+        Args:
+            train: training windows.
+            nodes: their points.
+        """
+        return {}
+
     def adopt_closed_form(self, other: Forecaster) -> bool:
         """Copy what `fit_closed_form` has fitted in another model, if it would be the same here.
 

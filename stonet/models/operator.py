@@ -41,10 +41,11 @@ from stonet.models.forecaster import (
 )
 from stonet.models.paper import FrameNetwork, PaperNodes, PaperQueries
 from stonet.operators.branch import DecoderGraph, Nearest
+from stonet.operators.branch_trunk import hat_functions
 from stonet.operators.decoder import DecoderInput, Sizes
 from stonet.operators.decoder_variants import join_terms
 from stonet.operators.encoder import MultipoleEncoder
-from stonet.operators.modal import ModalDecoder, at_queries, hats, whitened_modes
+from stonet.operators.modal import ModalDecoder, at_queries, whitened_modes
 from stonet.system.devices import to_device
 
 NEAREST = 5  # nodes whose past stands for that of a point without one, itself included
@@ -149,7 +150,7 @@ class OperatorNetwork(FrameNetwork):
         change = self.project(self.decoder(inputs, graph))
         assert graph.nearest is not None  # made with the query graph
         anchor = at_queries(values[:, -1], graph.nearest, known)
-        hat = to_device(hats(inputs.lead, self.time_spec.horizon), change.device)
+        hat = to_device(hat_functions(inputs.lead, self.time_spec.horizon), change.device)
         scale, shift = (hat @ part.to(hat.dtype) for part in (self.scale, self.shift))
         return anchor[:, None] + scale[:, :, None] * (change + shift[:, :, None])
 

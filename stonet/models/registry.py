@@ -28,6 +28,7 @@ from stonet.models.baselines.climatology import Climatology
 from stonet.models.baselines.dcrnn import DCRNN
 from stonet.models.baselines.dlinear import DLinear
 from stonet.models.baselines.gcgru import GCGRU
+from stonet.models.baselines.lightgbm import LightGBM
 from stonet.models.baselines.mign import MIGN
 from stonet.models.baselines.mstgcn import MSTGCN
 from stonet.models.baselines.nhits import NHITS
@@ -53,6 +54,7 @@ MODELS: dict[str, Builder] = {
     "dcrnn": DCRNN,
     "dlinear": DLinear,
     "gcgru": GCGRU,
+    "lightgbm": LightGBM,
     "mign": MIGN,
     "mstgcn": MSTGCN,
     "nhits": NHITS,
@@ -62,6 +64,7 @@ MODELS: dict[str, Builder] = {
 }
 REFERENCE_FORECASTS = ("persistence", "daily", "climatology", "linear")  # to be beaten by models
 OURS = ("stonet", "stonet-operator", "stonet-paper")
+PAPER_BASELINES = ("tgcn", "stgcn", "mstgcn", "astgcn", "gcgru", "dcrnn", "agcrn", "clcrn")
 BASELINES = tuple(name for name in MODELS if name not in (*OURS, *REFERENCE_FORECASTS))
 ENTRY_POINTS = "stonet.models"  # group of the entry points that add models
 

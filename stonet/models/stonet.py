@@ -74,6 +74,7 @@ from stonet.operators.encoder import mlp
 from stonet.operators.multipole_passes import MultipoleLayer
 from stonet.operators.temporal_modes import TemporalModes
 
+SMOOTH = 0.1  # `History.surprise` below which a field is smooth in time
 FEW_SAMPLES = 100_000  # training windows times points, below which the linear forecast is needed
 MANY_SAMPLES = 400_000  # from which on no regularisation is
 SCALE_WINDOWS = 400  # windows from which the errors of the anchor are estimated
@@ -162,6 +163,16 @@ class STONetwork(Forecaster):
         names = "network.anchor", "network.dropout", "train.decay", "train.lr"
         values = ("linear", 0.3, 0.5, 1e-3), ("linear", 0.5, 1.0, 3e-3)
         return tuple(dict(zip(names, some, strict=True)) for some in values)
+
+    @torch.no_grad()
+    def suggested(self, train: Windows, nodes: Points) -> Mapping[str, str | float]:
+        """The linear forecast as anchor where the past nearly determines what comes next.
+
+        The network need not learn to the last digit then what a regression finds.
+        """
+        history = History(self.time_spec, self.channels)
+        history.fit(train, len(nodes))
+        return {"network.anchor": "linear"} if history.surprise < SMOOTH else {}
 
     @property
     def covariance(self) -> Covariance:

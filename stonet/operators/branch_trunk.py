@@ -129,7 +129,7 @@ class BranchTrunk(nn.Module):
         hat = hat_functions(lead, self.horizon)  # rows future horizon
         by_place = self._by_place(branch, hat, place)
         if self.trunk_time is not None:
-            both = torch.cat([hat.expand(len(time), -1, -1), time], dim=-1)
+            both = torch.cat([hat.expand(time.shape[0], -1, -1), time], dim=-1)
             tau = self.trunk_time(both).unflatten(-1, (self.channels, self.rank))
             by_place = by_place + torch.einsum("nbr,btcr->nbtc", branch, tau)
         return by_place / math.sqrt(self.rank) + hat @ self.bias

@@ -23,9 +23,11 @@ from torch.nn.functional import gelu, pad
 
 from stonet.config import OperatorConfig
 from stonet.operators.branch import DecoderGraph, Nearest
+from stonet.operators.branch_trunk import hat_functions
 from stonet.operators.decoder import DecoderInput, Sizes
 from stonet.operators.encoder import TimeEmbedding, mlp
 from stonet.operators.graph_kernel import WORKSPACE_FLOATS, full_sum, neighbour_count
+from stonet.operators.temporal_modes import whitening
 from stonet.system.devices import to_device
 
 FLOOR = 1e-12  # smallest eigenvalue of a kept mode, over the first
@@ -35,29 +37,13 @@ TIMES_NOISE = 4.0  # smallest eigenvalue of a kept mode, over the variance of th
 def whitened_modes(
     covariance: Float64[Tensor, "feature feature"], noise: float
 ) -> Float64[Tensor, "feature mode"]:
-    """V L^-1/2 of a covariance V L V': columns of unit variance, largest first; zero if not kept.
+    """Columns of unit variance, largest first; zero for modes that could be noise alone.
 
     Args:
         covariance: of the past.
-        noise: variance of each feature's noise; modes that could be noise alone are left out.
+        noise: variance of each feature's noise.
     """
-    eigenvalue, vector = torch.linalg.eigh(covariance)
-    eigenvalue, vector = eigenvalue.flip(0), vector.flip(1)
-    floor = max(FLOOR * float(eigenvalue[0]), TIMES_NOISE * noise)
-    kept = eigenvalue > floor
-    kept[0] = eigenvalue[0] > 0
-    return torch.where(kept, vector / eigenvalue.clamp(min=1e-300).sqrt(), 0.0)
-
-
-def hats(lead: Float[Tensor, "rows future"], horizon: int) -> Float[Tensor, "rows future hat"]:
-    """Linear hat functions on the leads 1..horizon: 0 at lead 0, the last one 1 beyond its lead.
-
-    Args:
-        lead: of the targets, in steps.
-        horizon: the last trained lead.
-    """
-    knots = torch.arange(1, horizon + 1, dtype=lead.dtype, device=lead.device)
-    return (1 - (lead.clamp(0, horizon)[..., None] - knots).abs()).clamp(min=0)
+    return whitening(covariance, FLOOR, least=TIMES_NOISE * noise)
 
 
 def at_queries(
@@ -171,7 +157,7 @@ class HatTrunk(nn.Module):
             inputs: give the times.
             position: of the queries.
         """
-        hat = to_device(hats(inputs.lead, self.horizon), position.device)
+        hat = to_device(hat_functions(inputs.lead, self.horizon), position.device)
         shape = (*hat.shape[:2], len(position), -1)
         both = [position.expand(shape), hat[:, :, None].expand(shape)]
         result = self.place(torch.cat(both, dim=-1)) + self.leads(hat)[:, :, None]

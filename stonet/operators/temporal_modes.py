@@ -65,12 +65,8 @@ class TemporalModes(nn.Module):
             covariance: of the histories.
             noise: nu, the error variance of a history's numbers, averaged over them.
         """
-        variance, vectors = torch.linalg.eigh(covariance)
-        variance, vectors = variance.flip(0), vectors.flip(1)
-        kept = variance > max(self.floor * float(variance[0]), 0.0)
-        scale = torch.where(kept, (variance.clamp(min=0) + noise).rsqrt(), 0.0)
         self.mean.copy_(mean)
-        self.whitening.copy_(vectors * scale)
+        self.whitening.copy_(whitening(covariance, self.floor, noise))
 
     @torch.no_grad()
     def fit_range(self, histories: Float[Tensor, "row both"]) -> None:
@@ -81,3 +77,26 @@ class TemporalModes(nn.Module):
         """
         modes = (histories.double() - self.mean) @ self.whitening
         self.limit.copy_(RANGE_MARGIN * modes.abs().amax(0))
+
+
+def whitening(
+    covariance: Float64[Tensor, "feature feature"],
+    floor: float,
+    noise: float = 0.0,
+    least: float = 0.0,
+) -> Float64[Tensor, "feature mode"]:
+    """V (Lambda + nu)^(-1/2) of a covariance V Lambda V', largest variance first.
+
+    Modes that are not kept are zero; the first one is kept if it has any variance.
+
+    Args:
+        covariance: of the features.
+        floor: smallest variance that is kept, as a share of the first.
+        noise: nu, by which small modes are shrunk.
+        least: smallest variance that is kept.
+    """
+    variance, vectors = torch.linalg.eigh(covariance)
+    variance, vectors = variance.flip(0), vectors.flip(1)
+    kept = variance > max(floor * float(variance[0]), least, 0.0)
+    kept[0] = variance[0] > 0
+    return vectors * torch.where(kept, (variance.clamp(min=0) + noise).rsqrt(), 0.0)

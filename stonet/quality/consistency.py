@@ -33,7 +33,7 @@ def unit_check(data: CheckInput) -> Iterator[Finding]:
             "warning",
             f"{name} is a direction in degrees: 359 and 1 are 2 degrees apart, not 358.",
             name,
-            "fit refuses it. Give u = -speed sin(direction) and v = -speed cos(direction).",
+            f"fit refuses it. Read components instead: --wind-components SPEED,{name}.",
         )
     for c, (channel, unit) in enumerate(data.field.quantity):
         if np.isfinite(data.sample.median[c]):

@@ -19,14 +19,24 @@ By = Literal["lead", "hour", "month", "station", "window"]
 
 @dataclass
 class Sums:
-    """Sums of absolute errors, and their number, by group and channel."""
+    """Sums of absolute errors, and their number, by group and channel.
+
+    Args:
+        total: sums of errors in the data's units.
+        count: numbers of observed values.
+    """
 
     total: Float64[np.ndarray, "group channel"]
     count: Float64[np.ndarray, "group channel"]
 
     @staticmethod
     def zero(groups: int, channels: int) -> Sums:
-        """No error yet."""
+        """No error yet.
+
+        Args:
+            groups: their number.
+            channels: their number.
+        """
         return Sums(np.zeros((groups, channels)), np.zeros((groups, channels)))
 
     @property
@@ -39,6 +49,8 @@ class Sums:
 @dataclass
 class Breakdown:
     """Errors of one model at one group of points.
+
+    Hours and months are those of the forecast times, in UTC.
 
     Args:
         leads: number of leads.
@@ -53,7 +65,7 @@ class Breakdown:
     windows: int
     channels: int
     calendar: bool
-    sums: dict[By, Sums] = field(default_factory=dict)
+    sums: dict[By, Sums] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         sizes: dict[By, int] = {"lead": self.leads, "station": self.points, "window": self.windows}
@@ -62,7 +74,11 @@ class Breakdown:
         self.sums = {by: Sums.zero(size, self.channels) for by, size in sizes.items()}
 
     def mean(self, by: By) -> Float64[np.ndarray, "group channel"]:
-        """The mean absolute error of each group, NaN where nothing was observed."""
+        """The mean absolute error of each group, NaN where nothing was observed.
+
+        Args:
+            by: what the errors are grouped by.
+        """
         return self.sums[by].mean
 
     def add(self, windows: Windows, batch: ScoredBatch) -> None:
@@ -103,7 +119,12 @@ class Breakdown:
 def target_times(
     windows: Windows, chosen: Int64[np.ndarray, " batch"]
 ) -> Int64[np.ndarray, "batch future"]:
-    """The times that some windows forecast, in nanoseconds."""
+    """The times that some windows forecast, in nanoseconds.
+
+    Args:
+        windows: of the inputs.
+        chosen: positions of some of them.
+    """
     spec = windows.time_spec
     first = windows.starts[chosen][:, None] + spec.past
     return np.asarray(windows.times[first + np.arange(spec.horizon)])
@@ -123,7 +144,15 @@ class Breakdowns:
     def __call__(
         self, model: str, group: Group, queries: Index, windows: Windows, batch: ScoredBatch
     ) -> None:
-        """Add a batch; an `Observer`."""
+        """Add a batch; an `Observer`.
+
+        Args:
+            model: whose forecasts these are.
+            group: of the points.
+            queries: positions of the points.
+            windows: of the inputs.
+            batch: forecasts and truth.
+        """
         if (model, group) not in self.found:
             _, leads, points, channels = batch.forecast.shape
             made = Breakdown(leads, points, len(windows), channels, self.calendar)

@@ -12,7 +12,8 @@ from stonet.evaluation.probabilistic import QUANTILES
 from stonet.evaluation.scoring import Group, Index, ScoredBatch
 from stonet.reporting.breakdown import target_times
 
-MAX_VALUES = 2**24  # forecasts that are kept, of all windows
+MAX_VALUES = 2**22  # forecasts that are kept, of all windows
+MIN_WINDOWS = 3  # that are kept, however many points there are
 GROUPS: tuple[Group, ...] = ("seen", "unseen-no-history")
 LOWER, UPPER = QUANTILES.index(0.05), QUANTILES.index(0.95)  # ends of the 90 % interval
 
@@ -46,7 +47,11 @@ class Cases:
     high: Values
 
     def errors(self, channel: int) -> Float32[np.ndarray, " window"]:
-        """The mean absolute error of each window; NaN where nothing was observed."""
+        """The mean absolute error of each window; NaN where nothing was observed.
+
+        Args:
+            channel: its position.
+        """
         error = np.abs(self.forecast - self.truth)[..., channel]
         count = np.isfinite(error).sum((1, 2))
         return (np.nansum(error, axis=(1, 2)) / np.where(count, count, np.nan)).astype(np.float32)
@@ -55,6 +60,9 @@ class Cases:
         """Rows of the best, the median and the worst window.
 
         Windows with less than half of the usual number of observations do not count.
+
+        Args:
+            channel: its position.
         """
         observed = np.isfinite(self.truth[..., channel]).sum((1, 2))
         enough = observed >= 0.5 * np.median(observed)
@@ -76,14 +84,22 @@ class CaseKeeper:
 
     def __init__(self, model: str, leads: int, points: int, channels: int) -> None:
         self.model = model
-        self.limit = max(1, MAX_VALUES // (leads * points * channels))
+        self.limit = max(MIN_WINDOWS, MAX_VALUES // (leads * points * channels))
         self._kept: dict[Group, list[tuple[np.ndarray, ...]]] = {group: [] for group in GROUPS}
         self._points: dict[Group, Index] = {}
 
     def __call__(
         self, model: str, group: Group, queries: Index, windows: Windows, batch: ScoredBatch
     ) -> None:
-        """Keep a batch, or evenly spaced windows of it where there are many."""
+        """Keep a batch, or evenly spaced windows of it where there are many.
+
+        Args:
+            model: whose forecasts these are.
+            group: of the points.
+            queries: positions of the points.
+            windows: of the inputs.
+            batch: forecasts and truth.
+        """
         if model != self.model or group not in GROUPS:
             return
         every = -(-len(windows) // self.limit)
@@ -109,7 +125,18 @@ class CaseKeeper:
             [np.concatenate(columns) for columns in zip(*self._kept[group], strict=True)]
             for group in groups
         ]
-        values = (np.concatenate([part[i] for part in parts], axis=2) for i in range(3, 7))
-        points = np.concatenate([self._points[group] for group in groups])
-        seen = len(self._points["seen"])
-        return Cases(*parts[0][:3], points, seen, *values)
+        first = parts[0]
+        forecast, truth, low, high = (
+            np.concatenate([part[column] for part in parts], axis=2) for column in range(3, 7)
+        )
+        return Cases(
+            windows=first[0],
+            issue=first[1],
+            times=first[2],
+            points=np.concatenate([self._points[group] for group in groups]),
+            seen=len(self._points["seen"]),
+            forecast=forecast,
+            truth=truth,
+            low=low,
+            high=high,
+        )

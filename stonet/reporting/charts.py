@@ -1,31 +1,39 @@
-"""Charts as SVG: lines with bands, bars, and images with axes."""
+"""Charts as SVG: lines with a band, bars, and images with axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64
 from markupsafe import Markup
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
-from matplotlib.ticker import MaxNLocator
 
-from stonet.data.display import shortened
-from stonet.reporting.svg import ColourScale, drawing, element, legend, path_data
+from stonet.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Axes, Frame, Numbers, draw_axes
+from stonet.reporting.blocks import Drawing, Json, rounded
+from stonet.reporting.svg import (
+    BAR_HEIGHT,
+    Attribute,
+    ColourScale,
+    dots_data,
+    drawing,
+    element,
+    path_data,
+)
 
-WIDTH, HEIGHT = 460.0, 280.0
-LEFT, RIGHT, TOP, BOTTOM = 54.0, 12.0, 12.0, 42.0  # margins
-LEGEND_ROW, CHARACTERS_PER_ROW = 15.0, 58
-MAX_MARKS = 60  # points with a mark and a value on hover
-Numbers = Float64[np.ndarray, " point"]
-Ticks = Sequence[tuple[float, str]]
+MAX_MARKS = 60  # points of a line that are marked
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart; `style` is a CSS class such as "c0", "c1 dashed"."""
+    """A line of a chart.
+
+    Args:
+        name: in the legend, and beside the pointer.
+        x: positions, those of all lines of a chart.
+        y: values; NaN breaks the line.
+        style: CSS class of its colour.
+    """
 
     name: str
     x: Numbers
@@ -35,115 +43,116 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two lines."""
+    """The area between two lines.
+
+    Args:
+        x: positions.
+        low: lower line.
+        high: upper line.
+    """
 
     x: Numbers
     low: Numbers
     high: Numbers
 
 
-@dataclass(frozen=True)
-class Axes:
-    """What a chart shows beside its data.
-
-    Args:
-        title: for screen readers.
-        x: label of the x axis.
-        y: label of the y axis.
-        x_ticks: positions and labels (None: chosen here).
-        zero: whether the y axis begins at zero.
-        y_limits: of the y axis (None: those of the data).
-    """
-
-    title: str
-    x: str
-    y: str
-    x_ticks: Ticks | None = None
-    zero: bool = True
-    y_limits: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Limits of the data and the area they are drawn in."""
-
-    low: tuple[float, float]
-    high: tuple[float, float]
-    top: float
-
-    def x(self, values: Numbers) -> Numbers:
-        share = (values - self.low[0]) / (self.high[0] - self.low[0])
-        return np.asarray(LEFT + share * (WIDTH - LEFT - RIGHT))
-
-    def y(self, values: Numbers) -> Numbers:
-        share = (values - self.low[1]) / (self.high[1] - self.low[1])
-        return np.asarray(HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top))
-
-
 def line_chart(
-    lines: Sequence[Line], axes: Axes, band: Band | None = None, marks: bool = True
-) -> Markup:
-    """Lines over an axis, with a legend; every point has its value on hover.
+    lines: Sequence[Line], axes: Axes, labels: Sequence[str] | None = None, band: Band | None = None
+) -> Drawing:
+    """Lines over an axis; values are shown beside the pointer.
 
     Args:
         lines: at least one.
         axes: labels and limits.
+        labels: of the points of the first line, shown beside the pointer (None: their x).
         band: behind the lines.
-        marks: whether points are marked.
     """
-    entries = [(shortened(line.name, 32), line.style) for line in lines]
-    rows = -(-sum(len(name) + 5 for name, _ in entries) // CHARACTERS_PER_ROW)
-    frame = _frame(lines, band, axes, TOP + LEGEND_ROW * rows)
-    parts = _grid(frame, axes)
-    if band is not None:
-        known = np.isfinite(band.low) & np.isfinite(band.high)
-        x, low, high = frame.x(band.x[known]), frame.y(band.low[known]), frame.y(band.high[known])
-        outline = path_data(np.append(x, x[::-1]), np.append(low, high[::-1]))
-        parts += [element("path", d=outline + "Z", class_="band")] if known.any() else []
+    bands = [] if band is None else [band]
+    x = np.concatenate([line.x for line in lines])
+    columns = [line.y for line in lines] + [row for b in bands for row in (b.low, b.high)]
+    frame = Frame.around(x, np.concatenate(columns), axes)
+    parts = [*draw_axes(frame, axes), *(_band(frame, b) for b in bands)]
+    for line in reversed(lines):  # the first one on top
+        place = frame.x(line.x), frame.y(line.y)
+        parts.append(element("path", d=path_data(*place), class_=f"line {line.style}"))
+        if len(line.x) <= MAX_MARKS:
+            parts.append(element("path", d=dots_data(*place), class_=f"dots {line.style}"))
+    svg = drawing(axes.width, HEIGHT, axes.title, *parts)
+    texts = [f"{axes.x}: {v:g}" for v in lines[0].x.tolist()] if labels is None else labels
+    return Drawing(svg, _hover(frame, lines, list(texts)))
+
+
+def _band(frame: Frame, band: Band) -> Markup:
+    """The area of a band, in pieces where it is not known."""
+    known = np.isfinite(band.low) & np.isfinite(band.high)
+    ends = np.flatnonzero(np.diff(known, prepend=False, append=False))
+    outline = ""
+    for start, stop in zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True):
+        part = slice(start, stop)
+        x, low, high = frame.x(band.x[part]), frame.y(band.low[part]), frame.y(band.high[part])
+        outline += path_data(np.append(x, x[::-1]), np.append(low, high[::-1])) + "Z"
+    return element("path", d=outline, class_="band")
+
+
+def _hover(frame: Frame, lines: Sequence[Line], labels: list[str]) -> Json:
+    """What the script shows beside the pointer: all lines at the nearest position."""
+    positions = np.unique(np.concatenate([line.x for line in lines]))
+    by_x = dict(zip(lines[0].x.tolist(), labels, strict=True))
+    series: list[object] = []
     for line in lines:
-        x, y = frame.x(line.x), frame.y(line.y)
-        parts.append(element("path", d=path_data(x, y), class_=f"line {line.style}"))
-        if marks and len(x) <= MAX_MARKS:
-            parts += _marks(line, x, y, axes)
-    parts += legend(entries, LEFT, TOP + 6, WIDTH - LEFT - RIGHT)
-    return drawing(WIDTH, HEIGHT, axes.title, *parts)
+        place = np.searchsorted(positions, line.x)
+        values = np.full(len(positions), np.nan)
+        values[place] = line.y
+        series.append([line.name, line.style, rounded(values.tolist())])
+    texts = [by_x.get(v, f"{v:g}") for v in positions.tolist()]
+    return {
+        "x": np.round(frame.x(positions), 1).tolist(),
+        "labels": texts,
+        "lines": series,
+        "top": TOP,
+        "bottom": HEIGHT - BOTTOM,
+    }
 
 
-def bar_chart(x: Numbers, y: Numbers, axes: Axes, reference: float | None = None) -> Markup:
+def bar_chart(
+    x: Numbers, y: Numbers, axes: Axes, name: str, reference: float | None = None
+) -> Drawing:
     """Bars over an axis.
 
     Args:
         x: middles of the bars, evenly spaced.
         y: heights.
         axes: labels.
+        name: of the values, beside the pointer.
         reference: height of a dashed line (None: none).
     """
-    width = float(np.diff(x).min()) if len(x) > 1 else 1.0
-    edges = np.array([x[0] - width / 2, x[-1] + width / 2])
+    step = float(np.diff(x).min()) if len(x) > 1 else 1.0
     highest = max(float(np.nanmax(y, initial=0.0)), reference or 0.0) or 1.0
-    frame = _Frame((float(edges[0]), 0.0), (float(edges[1]), 1.05 * highest), TOP)
-    parts = _grid(frame, axes)
+    ends = float(x[0] - step / 2), float(x[-1] + step / 2)
+    frame = Frame((ends[0], 0.0), (ends[1], 1.06 * highest), axes.width)
+    parts = draw_axes(frame, axes)
     base = float(frame.y(np.zeros(1))[0])
-    size = 0.9 * float(np.diff(frame.x(np.array([0.0, width])))[0])
-    for left, top, value in zip(frame.x(x).tolist(), frame.y(y).tolist(), y.tolist(), strict=True):
-        if np.isfinite(value):
-            tip = element("title", f"{value:.4g}")
-            area: dict[str, Any] = {"width": size, "height": base - top}
-            parts.append(element("rect", tip, x=left - size / 2, y=top, class_="bar", **area))
+    width = 0.86 * float(np.diff(frame.x(np.array([0.0, step])))[0])
+    for middle, top in zip(frame.x(x).tolist(), frame.y(y).tolist(), strict=True):
+        if np.isfinite(top):
+            size: dict[str, Attribute] = {"width": width, "height": base - top, "rx": 1.5}
+            parts.append(element("rect", x=middle - width / 2, y=top, class_="bar", **size))
     if reference is not None:
         at = float(frame.y(np.array([reference]))[0])
-        ends: dict[str, Any] = {"x1": LEFT, "x2": WIDTH - RIGHT, "y1": at, "y2": at}
-        parts.append(element("line", class_="line grey dashed", **ends))
-    return drawing(WIDTH, HEIGHT, axes.title, *parts)
+        across: dict[str, Attribute] = {"x1": LEFT, "x2": axes.width - RIGHT, "y1": at, "y2": at}
+        parts.append(element("line", class_="target", **across))
+    svg = drawing(axes.width, HEIGHT, axes.title, *parts)
+    texts = [f"{axes.x}: {v:g}" for v in x.tolist()]
+    return Drawing(svg, _hover(frame, [Line(name, x, y)], texts))
 
 
 def image_chart(
-    rows: Float64[np.ndarray, "row column"],
+    rows: Float[np.ndarray, "row column"],
     limits: tuple[float, float],
     scale: ColourScale,
     axes: Axes,
-    name: str,
-) -> Markup:
+    count: int,
+) -> Drawing:
     """An image over an axis, such as availability over time; its rows go down from the top.
 
     Args:
@@ -151,116 +160,24 @@ def image_chart(
         limits: of the x axis.
         scale: colours.
         axes: labels.
-        name: unique in the page.
+        count: what all rows stand for, the end of the y axis.
     """
-    frame = _Frame((limits[0], float(len(rows))), (limits[1], 0.0), TOP)
-    picture = element(
-        "image",
-        href=scale.image(rows),
-        x=LEFT,
-        y=TOP,
-        width=WIDTH - LEFT - RIGHT,
-        height=HEIGHT - BOTTOM - TOP,
-        preserveAspectRatio="none",
-        class_="pixels",
-    )
-    parts = [*_grid(frame, axes), picture, *scale.bar(LEFT, HEIGHT + 4, WIDTH - LEFT - RIGHT, name)]
-    return drawing(WIDTH, HEIGHT + 32, axes.title, *parts)
+    frame = Frame((limits[0], float(count)), (limits[1], 0.0), axes.width)
+    size: dict[str, Attribute] = {
+        "width": axes.width - LEFT - RIGHT,
+        "height": HEIGHT - BOTTOM - TOP,
+        "preserveAspectRatio": "none",
+    }
+    picture = element("image", href=scale.image(rows), x=LEFT, y=TOP, class_="pixels", **size)
+    bar = scale.bar(LEFT, HEIGHT + 6, axes.width - LEFT - RIGHT)
+    height = HEIGHT + 6 + BAR_HEIGHT + 18
+    return Drawing(drawing(axes.width, height, axes.title, *draw_axes(frame, axes), picture, *bar))
 
 
-def time_ticks(times: Int64[np.ndarray, " time"], calendar: bool) -> tuple[Numbers, Ticks]:
-    """Times as positions on an axis, and ticks with short dates; seconds without a calendar."""
-    if not calendar:
-        seconds = times / 1e9
-        return seconds, [(v, f"{v:g}") for v in _ticks(float(seconds[0]), float(seconds[-1]))]
-    days = np.asarray(date2num(times.astype("datetime64[ns]")), dtype=np.float64)  # type: ignore[no-untyped-call]
-    locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
-    low, high = float(days[0]), float(days[-1])
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    at = locator.tick_values(num2date(low), num2date(high))  # type: ignore[no-untyped-call]
-    labels = ConciseDateFormatter(locator).format_ticks(at)  # type: ignore[no-untyped-call]
-    return days, list(zip(np.asarray(at).tolist(), map(str, labels), strict=True))
+def flat(values: Float[np.ndarray, "..."]) -> Float64[np.ndarray, " point"]:
+    """Values in double precision, one behind the other.
 
-
-def _frame(lines: Sequence[Line], band: Band | None, axes: Axes, top: float) -> _Frame:
-    """Limits that hold all of the data."""
-    x = np.concatenate([line.x for line in lines])
-    columns = [line.y for line in lines]
-    columns += [] if band is None else [band.low, band.high]
-    y = np.concatenate(columns)
-    x, y = x[np.isfinite(x)], y[np.isfinite(y)]
-    left, right = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
-    low, high = axes.y_limits or ((float(y.min()), float(y.max())) if y.size else (0.0, 1.0))
-    if axes.y_limits is None:
-        margin = 0.05 * (high - low) or 0.5
-        low, high = (min(low, 0.0) if axes.zero else low - margin), high + margin
-    if left == right:
-        left, right = left - 0.5, right + 0.5
-    return _Frame((left, low), (right, high if high > low else low + 1.0), top)
-
-
-def _grid(frame: _Frame, axes: Axes) -> list[Markup]:
-    """Grid lines, ticks and labels."""
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    low, high = sorted((frame.low[1], frame.high[1]))
-    parts = []
-    for value in _ticks(low, high):
-        at = float(frame.y(np.array([value]))[0])
-        parts += [
-            element("line", x1=LEFT, x2=right, y1=at, y2=at, class_="grid"),
-            element("text", f"{value:g}", x=LEFT - 6, y=at + 4, text_anchor="end", class_="tick"),
-        ]
-    ticks = axes.x_ticks
-    if ticks is None:
-        ticks = [(v, f"{v:g}") for v in _ticks(frame.low[0], frame.high[0])]
-    for value, text in ticks:
-        if frame.low[0] <= value <= frame.high[0]:
-            at = float(frame.x(np.array([value]))[0])
-            parts += [
-                element("line", x1=at, x2=at, y1=bottom, y2=bottom + 4, class_="axis"),
-                element("text", text, x=at, y=bottom + 17, text_anchor="middle", class_="tick"),
-            ]
-    middle, centre = (LEFT + right) / 2, (TOP + bottom) / 2
-    turn = f"rotate(-90 12 {centre:.0f})"
-    return [
-        *parts,
-        element("line", x1=LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"),
-        element("text", axes.x, x=middle, y=HEIGHT - 6, text_anchor="middle", class_="label"),
-        element(
-            "text", axes.y, x=12, y=centre, text_anchor="middle", class_="label", transform=turn
-        ),
-    ]
-
-
-def _marks(line: Line, x: Numbers, y: Numbers, axes: Axes) -> list[Markup]:
-    """A mark at each point, with its value as a title."""
-    label = _tick_label(axes)
-    return [
-        element(
-            "circle",
-            element("title", f"{line.name}, {label(at)}: {value:.4g}"),
-            cx=cx,
-            cy=cy,
-            r=2.6,
-            class_=f"mark {line.style}",
-        )
-        for at, value, cx, cy in zip(
-            line.x.tolist(), line.y.tolist(), x.tolist(), y.tolist(), strict=True
-        )
-        if np.isfinite(value)
-    ]
-
-
-def _tick_label(axes: Axes) -> Callable[[float], str]:
-    """Texts of values on the x axis."""
-    return lambda value: f"{axes.x} {value:g}"
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two others."""
-    if not low < high:
-        return [low]
-    values = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    margin = 1e-9 * (high - low)
-    return [float(v) for v in values if low - margin <= v <= high + margin]
+    Args:
+        values: of any shape.
+    """
+    return np.asarray(values, dtype=np.float64).ravel()

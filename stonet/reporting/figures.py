@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from stonet.errors import UsageError
 from stonet.plotting.figures import DPI
-from stonet.plotting.maps import AXES, MapProjection
+from stonet.plotting.maps import MapProjection
 from stonet.system.atomic import disk_errors_explained, replacing
 
 SUFFIXES = (".png", ".svg")
@@ -52,6 +52,6 @@ def draw_region(axes: Axes, projection: MapProjection, title: str = "") -> None:
         title: above the map.
     """
     projection.format_axes(axes)
-    axes.set_facecolor("0.97")
-    x_label, y_label = AXES[projection.kind]
+    axes.set_facecolor("none" if projection.is_global else "0.97")
+    x_label, y_label = projection.labels
     axes.set(xlabel=x_label, ylabel=y_label, title=title)

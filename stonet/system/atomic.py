@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,11 +41,12 @@ def replacing(path: Path) -> Iterator[Path]:
         yield stage
         replace(stage, path, backup)
     finally:
-        _remove(stage)
-        _remove(backup)
+        remove(stage)
+        remove(backup)
 
 
 REMOVALS = 100  # attempts to delete a folder
+LOOK = 0.02  # seconds between two looks for a folder that was deleted
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -141,10 +143,24 @@ def acquire_lock(path: Path) -> int:
     return descriptor
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path, looks: int = 0) -> None:
+    """Delete a file or folder, if there is one.
+
+    Threads of a writer that failed may still add files, or even make the folder anew.
+
+    Args:
+        path: of the file or folder.
+        looks: number of times in a row that the folder must be absent after it was deleted.
+    """
     if path.is_symlink() or path.is_file():
         path.unlink()
-    for _ in range(REMOVALS):  # threads of a writer that failed may still add files
-        if not path.is_dir():
+    absent = 0
+    for _ in range(REMOVALS):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            absent = 0
+        elif absent >= looks:
             return
-        shutil.rmtree(path, ignore_errors=True)
+        else:
+            absent += 1
+            time.sleep(LOOK)

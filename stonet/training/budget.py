@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from stonet.config import Config
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.system.resources import peak_mb, reset_peak
+from stonet.training.fallback import fit_with_fallback
 from stonet.training.race import trainer_after_race
 from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
@@ -113,15 +115,19 @@ class TrainingResult:
         trained: the model.
         task: its data.
         cost: of the training.
+        history: training and validation error by step.
     """
 
     trained: TrainedModel
     task: Task
     cost: TrainingCost
+    history: Sequence[Mapping[str, float | int | None]] = ()
 
 
 def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     """Train a model within a budget; the weights of the lowest validation error are kept.
+
+    As in `fit_run`, reference forecasts take part where the setting train.fallback allows it.
 
     Args:
         dataset: to learn from.
@@ -136,8 +142,8 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
     reset_peak()
     stopwatch = Stopwatch()
     trainer = trainer_after_race(task)
-    trained, state = trainer.trained, trainer.fit(on_progress=stopwatch)
-    parameters = sum(p.numel() for p in trained.model.parameters())
+    trained, state = fit_with_fallback(trainer, on_progress=stopwatch)
+    parameters = sum(p.numel() for p in trainer.model.parameters())
     seconds_per_pass = stopwatch.per_step * trainer.loader.steps_per_pass
     cost = TrainingCost(
         model=config.model,
@@ -154,7 +160,7 @@ def train(dataset: Dataset, config: Config, budget: Budget) -> TrainingResult:
         per_epoch=budget.steps,
         minutes=budget.minutes,
     )
-    return TrainingResult(trained, trainer.task, cost)
+    return TrainingResult(trained, trainer.task, cost, tuple(state.history))
 
 
 class Stopwatch:

@@ -28,7 +28,8 @@ class Choice:
         reference: name of the reference forecast.
         share: of the reference in the forecast; the rest is the network's.
         network_error: MAE of the network in validation, in units of the channel.
-        reference_error: MAE of the reference.
+        reference_error: MAE of the mean of network and reference, with that share; or with twice
+            that share, if it was not better beyond chance.
     """
 
     channel: str

@@ -26,6 +26,7 @@ MAX_STEPS = 100_000  # of the inputs, and of the forecast
 MAX_CHANNELS = 10_000
 MAX_SPAN = 2**62  # nanoseconds of inputs and forecast: 146 years
 MAX_INTEGER = 2**63
+MAX_VALUE = float(np.finfo(np.float32).max)  # of data
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 T = TypeVar("T")
 
@@ -158,15 +159,21 @@ def scaler_of(values: Any, channels: int) -> Scaler:
         channels: number of channels.
 
     Raises:
-        ValueError: it does not scale this number of channels, or a scale is not positive.
+        ValueError: it does not scale this number of channels, a number is beyond that of
+            data, a scale is not positive, or a range is empty.
     """
     scaler = typed(Scaler, values)
     for name, row in vars(scaler).items():
         required = name in ("mean", "std")
         if isinstance(row, tuple) and len(row) != channels and (row or required):
             raise ValueError(f"scaler.{name} has {len(row)} entries for {channels} channels")
+        if name != "rules" and any(abs(number or 0) > MAX_VALUE for number in row):
+            raise ValueError(f"scaler.{name} holds {row}; data have no value above {MAX_VALUE:g}")
     if min(scaler.std) <= 0:
         raise ValueError(f"scaler.std holds {min(scaler.std)}; expected positive numbers")
+    for low, high in zip(scaler.low, scaler.high, strict=False):
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"scaler.low is {low}, above scaler.high, {high}")
     return scaler
 
 

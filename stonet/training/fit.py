@@ -8,9 +8,9 @@ from typing import Any
 
 from stonet.errors import UsageError
 from stonet.system import distributed
-from stonet.training.fallback import with_fallback
+from stonet.training.fallback import fit_with_fallback
+from stonet.training.model_card import facts
 from stonet.training.race import trainer_after_race
-from stonet.training.references import references_of
 from stonet.training.run_folder import RunFolder
 from stonet.training.state import State
 from stonet.training.task import Task
@@ -42,22 +42,15 @@ def fit_run(
         if not (resume or replace_run):
             check_empty(place)
         trained, state = _trained(task, place, resume, watch)
-        place.publish(trained.files(summary(state)))
+        place.publish(trained.files(summary(state, task)))
     return trained, state
 
 
 def _trained(
     task: Task, place: RunFolder | None, resume: bool, watch: StepCallback
 ) -> tuple[TrainedModel, State]:
-    """Train; the first process compares with reference forecasts, whose fit is in the budget."""
-    trainer = trainer_after_race(task, place, resume)
-    if not (trainer.config.fallback and trainer.optimisers and distributed.is_first()):
-        return trainer.trained, trainer.fit(place, resume, watch)
-    started = trainer.clock()
-    references = references_of(trainer.trained, trainer.task)
-    trainer.charge(trainer.clock() - started)
-    state = trainer.fit(place, resume, watch)
-    return with_fallback(trainer.trained, trainer.task, references), state
+    """Train the model that a race has chosen."""
+    return fit_with_fallback(trainer_after_race(task, place, resume), place, resume, watch)
 
 
 def check_empty(place: RunFolder) -> None:
@@ -73,11 +66,12 @@ def check_empty(place: RunFolder) -> None:
         )
 
 
-def summary(state: State) -> Mapping[str, Any]:
-    """The course of a training, for metrics.json.
+def summary(state: State, task: Task) -> Mapping[str, Any]:
+    """The course of a training and the facts of its data, for metrics.json and the model card.
 
     Args:
         state: at the end of the training.
+        task: that the model was trained for.
     """
     return {
         "best_validation": state.best,
@@ -87,4 +81,5 @@ def summary(state: State) -> Mapping[str, Any]:
         "isolated_points": state.isolated,
         "race": state.race,
         "history": state.history,
+        "data": facts(task),
     }

@@ -26,7 +26,7 @@ def is_interactive() -> bool:
 
 @contextmanager
 def training_bar(
-    quiet: bool, delay: float = 0.0, console: Console | None = None
+    quiet: bool, delay: float = 0.0, console: Console | None = None, title: str = "training"
 ) -> Iterator[StepCallback]:
     """A bar of a training: first the closed forms, then the steps with their losses.
 
@@ -34,12 +34,13 @@ def training_bar(
         quiet: show nothing.
         delay: seconds before the bar appears.
         console: where it is drawn (None: stderr).
+        title: shown before the bar.
 
     Yields:
         The function to call with each progress event of the trainer.
     """
     columns = (
-        TextColumn("training"),
+        TextColumn(title),
         BarColumn(bar_width=16),
         TextColumn("{task.completed}/{task.total} {task.fields[unit]}"),
         TextColumn("{task.fields[note]}"),
@@ -48,7 +49,7 @@ def training_bar(
         TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=console or Console(stderr=True), disable=quiet)
-    bar = progress.add_task("training", total=None, note="", unit="")
+    bar = progress.add_task(title, total=None, note="", unit="")
     started = time.monotonic()
 
     def show(done: int, total: int, note: str, unit: str) -> None:

@@ -2,7 +2,8 @@
 
 What is best differs between data: how much to regularise, at which rate to learn, what to start
 from. A model names a few candidates (`Forecaster.candidates`). They share a part of the budget
-(`train.race`) equally; the best has the rest. What a user has set is not changed.
+(`train.race`) equally; the best has the rest. Some settings follow from the data without a race
+(`Forecaster.suggested`). What a user has set is not changed.
 """
 
 from __future__ import annotations
@@ -108,14 +109,15 @@ def race(trainer: Trainer) -> Race | None:
     Raises:
         DivergedError: if every candidate diverges.
     """
-    task = trainer.task
+    task, started, failure = trainer.task, trainer.clock(), None
     candidates = candidates_of(trainer)
+    suggested = trainer.model.suggested(trainer.windows, trainer.nodes)
+    candidates = _with_suggestion(candidates, suggested, settings_given(task.config))
     if not candidates:
         return None
     limits = _share_of_budget(trainer, len(candidates))
     if len(candidates) == 1 or limits is None:
         return Race(candidates[0])
-    started, failure = trainer.clock(), None
     runs: list[Trainer] = []
     entries: list[Entry] = []
     for number, candidate in enumerate(candidates):
@@ -175,6 +177,16 @@ def candidates_of(trainer: Trainer) -> list[Candidate]:
         if free not in different:
             different.append(free)
     return different
+
+
+def _with_suggestion(
+    candidates: list[Candidate], suggested: Candidate, given: set[str]
+) -> list[Candidate]:
+    """The candidates with what the data suggest, unless they or the user set it otherwise."""
+    free = {key: value for key, value in suggested.items() if key not in given}
+    if not free:
+        return candidates
+    return [{**free, **candidate} for candidate in candidates or [{}]]
 
 
 def settings_given(config: Config) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stonet.linear.regression import Settled
 from stonet.models.baselines.persistence import LinearForecaster, no_daily
 from stonet.models.forecaster import Forecaster
 from stonet.models.registry import REFERENCE_FORECASTS, build_model
@@ -9,7 +10,9 @@ from stonet.training.task import Task
 from stonet.training.trained_model import TrainedModel
 
 
-def references_of(trained: TrainedModel, task: Task, fitted: bool = True) -> dict[str, Forecaster]:
+def references_of(
+    trained: TrainedModel, task: Task, fitted: bool = True, settled: Settled | None = None
+) -> dict[str, Forecaster]:
     """The reference forecasts, fitted to the task's training part, by name.
 
     Daily persistence is left out where the inputs are shorter than a day or have no hours. If the
@@ -20,6 +23,7 @@ def references_of(trained: TrainedModel, task: Task, fitted: bool = True) -> dic
         task: the data.
         fitted: whether references are fitted to the training part. If all of the data are scored,
             they would have seen what they forecast: only those without a fit remain.
+        settled: what validation has decided for the linear forecast (None: it decides now).
 
     Example:
         >>> references_of(trained, task)["persistence"]
@@ -40,5 +44,7 @@ def references_of(trained: TrainedModel, task: Task, fitted: bool = True) -> dic
         models[name] = build_model(config, trained.time_spec, len(trained.channels), task.nodes)
         if fitted:
             train = task.windows("train", task.stride)
+            if isinstance(model := models[name], LinearForecaster):
+                model.base.settled = settled
             models[name].fit_closed_form(train, task.validation_windows, task.nodes)
     return models

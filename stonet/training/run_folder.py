@@ -24,6 +24,7 @@ import torch
 
 from stonet.errors import ModelFileError, ResourceError, UsageError
 from stonet.system.resources import free_memory, size_label
+from stonet.training.documents import parse_document
 
 MAX_TENSORS = 4096
 MAX_DOCUMENT, MAX_HEADER = 16 << 20, 33 << 20  # bytes; JSON escapes at most double the document
@@ -304,8 +305,8 @@ class RunFolder:
         """Names and sha256 of the published files; empty if there is no manifest."""
         if (data := self._bytes(MANIFEST)) is None:
             return {}
-        with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            manifest = json.loads(data)
+        with suppress(ModelFileError, LookupError, TypeError, AttributeError):
+            manifest = parse_document(data, MANIFEST)
             files = {str(name): str(digest) for name, digest in manifest["files"].items()}
             if manifest["format"] == FORMAT and all(map(NAME.fullmatch, files)):
                 return files

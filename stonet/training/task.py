@@ -57,7 +57,7 @@ class Task:
         """
         if not config.data.allow_angles:
             _refuse_angles(dataset.episodes[0])
-        dataset = hold_out(dataset, config.data.unseen)
+        dataset = hold_out(dataset, config.data.unseen, config.data.unseen_regions)
         time_spec = resolve_time_spec(dataset, config)
         stride = config.data.stride or dataset.stride or 1
         parts = split(dataset, time_spec, config.data.split, stride)
@@ -112,6 +112,27 @@ class Task:
             windows, labels=kept_labels(len(windows), self.time_spec.horizon, labels, seed)
         )
 
+    def joined(self) -> Task:
+        """The same task with the validation part as the end of the training part.
+
+        Its scaler is fitted to both; the time specification is kept. The test part is as before.
+        """
+        train = []
+        for episode in self.dataset.episodes:
+            own = [
+                f
+                for name in ("train", "validation")
+                for f in self.parts[name]
+                if f.is_part_of(episode)
+            ]
+            if own:
+                start = int(np.searchsorted(episode.times, own[0].times[0]))
+                stop = int(np.searchsorted(episode.times, own[-1].times[-1], side="right"))
+                train.append(episode.between(start, stop))
+        data = self.config.data
+        scaler = Scaler.fit(train, self.dataset.seen, data.bounds, data.range_margin)
+        return replace(self, parts=self.parts | {"train": tuple(train)}, scaler=scaler)
+
     @property
     def validation_windows(self) -> Windows:
         """The windows that decide in a training: a random choice from the validation part."""
@@ -136,9 +157,8 @@ def _refuse_angles(field: Field) -> None:
         leave_out = f", or leave it out (--variables {','.join(others)})" if others else ""
         raise DataError(
             f"'{name}' is a direction in degrees: 359 and 1 are 2 degrees apart, but 358 as "
-            "numbers. Give the components instead, of the speed s and the direction d: "
-            f"u = -s sin(d), v = -s cos(d){leave_out}. To train on the numbers nevertheless: "
-            "--set data.allow_angles=true."
+            f"numbers. Read components instead (--wind-components SPEED,{name}){leave_out}. To "
+            "train on the numbers nevertheless: --set data.allow_angles=true."
         )
 
 

@@ -27,6 +27,7 @@ from stonet.models.registry import build_model
 from stonet.training import documents
 from stonet.training.allocation import allocation_limited
 from stonet.training.choice import Choices, untrained_combination
+from stonet.training.model_card import model_card
 from stonet.training.run_folder import RunFolder, pack, unpack
 from stonet.training.task import Task
 
@@ -131,7 +132,8 @@ class TrainedModel:
         }
         encoded = {f"{name}.json": _json(content) for name, content in documents.items()}
         weights = pack(self.model.state_dict(), {"model": self.config.model})
-        return encoded | {"model.safetensors": weights, "README.md": self._card(metrics).encode()}
+        card = model_card(self, metrics).encode()
+        return encoded | {"model.safetensors": weights, "README.md": card}
 
     @staticmethod
     def load(path: str | Path) -> TrainedModel:
@@ -224,48 +226,6 @@ class TrainedModel:
                 f"The data's times are {kinds[field.calendar]}; this model was trained on "
                 f"{kinds[self.time_spec.calendar]}."
             )
-
-    def _card(self, metrics: Mapping[str, Any]) -> str:
-        """A model card: what the model forecasts, and how to use it."""
-        size = sum(p.numel() for p in self.model.parameters())
-        best = metrics.get("best_validation")
-        described = self.scaler.describe(self.channels, self.units)
-        rules = self.scaler.rules or ("",) * len(described)
-        ranges = [f"{text} ({rule})" for text, rule in zip(described, rules, strict=True)]
-        lines = [
-            f"# {self.config.model} trained on {self.dataset}",
-            "",
-            f"- forecasts {display.channels_with_units(self.channels, self.units)}, "
-            f"{self.time_spec.past} steps in, {self.time_spec.horizon} out, "
-            f"step {self.time_spec.step / 1e9:g} s",
-            f"- {len(self.nodes)} training points on a {self.nodes.kind}; {size} parameters",
-            f"- forecasts stay within {'; '.join(ranges)}",
-            f"- validation MAE (normalised): {best if best is None else format(best, '.5f')}",
-            f"- seed {self.config.train.seed}, stonet {__version__}",
-            *_race_lines(metrics.get("race")),
-            *(f"- validation favours a reference forecast: {choice}" for choice in self.choices),
-            "",
-            "Use it: `stonet predict FOLDER DATA -o forecast.nc`, or in Python "
-            '`stonet.STONet.load("FOLDER").predict(field)`.',
-            "`manifest.json` holds the sha256 of every file; loading verifies them.",
-        ]
-        return "\n".join(lines) + "\n"
-
-
-def _race_lines(race: Mapping[str, Any] | None) -> list[str]:
-    """Lines of the model card: candidate settings and their validation errors."""
-
-    def described(settings: Mapping[str, Any]) -> str:
-        return ", ".join(f"{key}={value}" for key, value in settings.items()) or "as configured"
-
-    if not race or not race["candidates"]:
-        return []
-    lines = [f"- settings chosen by a race: {described(race['chosen'])}"]
-    for entry in race["candidates"]:
-        error = entry["validation"]
-        result = "diverged" if error is None else f"validation MAE {error:.5f}"
-        lines.append(f"  - {described(entry['settings'])}: {result}, {entry['steps']} steps")
-    return lines
 
 
 def _check_format(number: object, path: str | Path) -> None:

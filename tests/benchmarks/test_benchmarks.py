@@ -14,7 +14,7 @@ import pytest
 import torch
 from helpers.paths import ROOT
 
-from benchmarks import harness, hindcast, variants
+from benchmarks import harness, hindcast, serve, variants
 from benchmarks.data import weather
 from benchmarks.operator import Decoder, compare_operator, max_errors
 from benchmarks.report import Goal, page, records_table
@@ -74,6 +74,11 @@ def test_hindcasts_of_two_periods_are_measured() -> None:
     assert steps[2:] == ["240 hindcasts", "300 hindcasts"]
     assert record["forecasts"] == 300 and record["max_error"] < 1e-5
     assert 0.8 < record["peak_over_a_months"] < 1.2 and record["ms_each"] < 1e3
+
+
+def test_a_service_is_measured_at_a_small_size() -> None:
+    first, click = serve.measure(lambda done, total, text: None, 16, 300)
+    assert 0 < first["seconds"] <= first["slowest_seconds"] and 0 < click["ms"] < 1e4
 
 
 @pytest.mark.parametrize("variant", [variants.bf16, variants.compiled, variants.twin])

@@ -59,7 +59,7 @@ def test_a_correction_is_chosen_where_errors_persist(bias: float, corrected: boo
     earlier = np.where(earlier >= 0, earlier, -1)
     scored = np.arange(20, 60)
     feedback = choose_feedback(errors, earlier[scored], scored)
-    assert feedback.active is corrected
+    assert bool(feedback.point[0] or feedback.region[0]) is corrected
     if corrected:
         known = replay(errors, earlier[scored], feedback)
         before = np.abs(errors[scored]).mean()
@@ -70,4 +70,32 @@ def test_forecasts_without_earlier_ones_are_not_corrected():
     feedback = Feedback((0.9,), (0.5,), (0.7,))
     known = replay(random_errors(4), np.full((3, 5), -1), feedback)
     assert not known.correction.any() and not known.region.any()
-    assert (known.factor == 1).all()
+    assert (known.factors == 1).all()
+
+
+def shifted_errors(shift: float, rows: int) -> np.ndarray:
+    """Errors without any bias, and with this one in the last rows."""
+    errors = random_errors(60)
+    errors[-rows:] += np.float32(shift)
+    return errors
+
+
+@pytest.mark.parametrize(("shift", "corrected"), [(12.0, True), (0.0, False)])
+def test_a_change_that_validation_has_not_seen_is_corrected(shift: float, corrected: bool):
+    earlier = np.arange(60)[:, None] - np.arange(1, 11)
+    earlier = np.where(earlier >= 0, earlier, -1)
+    feedback = choose_feedback(random_errors(40), earlier[20:40], np.arange(20, 40))
+    known = replay(shifted_errors(shift, 10), earlier, feedback)
+    last = known.correction[-1]
+    if corrected:
+        assert (last > 0.6 * shift).mean() > 0.9 and (last < 1.1 * shift).all()
+        assert known.region[-1] == pytest.approx(last.mean(axis=1), rel=0.05)
+    else:
+        assert np.abs(last).max() < 1.5
+
+
+def test_one_outlier_is_no_change():
+    errors, earlier = random_errors(20), np.arange(19, 9, -1)[None]
+    feedback = Feedback((0.9,), (0.0,), (0.0,), ((1.0,), (1.0,)))
+    errors[19] += 1000
+    assert np.abs(replay(errors, earlier, feedback).correction).max() < 2

@@ -22,6 +22,7 @@ from stonet.data.splits import (
     hidden_by_block,
     hidden_by_outage,
     hold_out,
+    in_regions,
     kept_labels,
     spread_alike,
 )
@@ -101,6 +102,29 @@ def test_a_share_of_any_points_can_be_held_out() -> None:
     assert task.dataset.unseen == once.unseen and len(task.nodes) == 15
     with pytest.raises(UsageError, match="leaves none"):
         hold_out(dataset, 0.01)
+
+
+def test_regions_are_held_out_as_a_whole() -> None:
+    """Most neighbours of an unseen point are unseen, too."""
+    x, y = np.meshgrid(np.arange(20.0), np.arange(20.0))
+    points = Points(np.stack([x.ravel(), y.ravel()], 1), "plane")
+    for count in (1, 3, 80):
+        assert len(np.unique(in_regions(points, count))) == count
+    chosen = in_regions(points, 80)
+    assert np.array_equal(chosen, in_regions(points, 80))
+    hidden = np.zeros((22, 22), bool)
+    hidden[points.coordinates[chosen, 1].astype(int) + 1, chosen % 20 + 1] = True
+    around = sum(
+        hidden[1 + i : 21 + i, 1 + j : 21 + j] for i, j in ((0, 1), (1, 0), (0, -1), (-1, 0))
+    )
+    share = around[hidden[1:21, 1:21]].mean() / 4
+    spread = hold_out(small_dataset(), 0.25)
+    assert share > 0.7
+    regions = hold_out(small_dataset(), 0.25, regions=True)
+    assert len(regions.unseen) == len(spread.unseen) and regions.unseen != spread.unseen
+    settings = ["data.unseen=0.25", "data.unseen_regions=true"]
+    task = Task.of(small_dataset(), load_config("tiny", settings=settings))
+    assert task.dataset.unseen == regions.unseen
 
 
 @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5))

@@ -13,15 +13,15 @@ from stonet.experiments.store import Store
 
 
 def test_changes_are_named_in_the_budget() -> None:
-    small = experiment_budget("small")
-    assert small.with_changes() == small and small.name == "small"
-    assert small.with_changes(minutes=small.training.minutes) == small
-    assert small.with_changes(minutes=2.0).name == "small-changed"
-    assert small.with_changes(settings=("train.lr=1",)).name == "small-changed"
-    with pytest.raises(UsageError, match="Choose one of: full, long, small, smoke"):
+    usual = experiment_budget("published")
+    assert usual.with_changes() == usual and usual.name == "published"
+    assert usual.with_changes(minutes=usual.training.minutes) == usual
+    assert usual.with_changes(minutes=3.0).name == "published-changed"
+    assert usual.with_changes(settings=("train.lr=1",)).name == "published-changed"
+    with pytest.raises(UsageError, match="Choose one of: full, hour, long, published, smoke"):
         experiment_budget("tiny")
     with pytest.raises(UsageError, match="train"):
-        small.with_changes(settings=("train.rate=1",)).cell("comparison", "wave", "stonet")
+        usual.with_changes(settings=("train.rate=1",)).cell("comparison", "wave", "stonet")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -38,3 +38,21 @@ def test_every_cell_of_an_experiment_has_a_file_of_its_own(
     assert all(one.experiment == EXPERIMENTS[name].NAME == name for one in cells)
     with pytest.raises(UsageError, match="Unknown"):
         EXPERIMENTS[name].cells(datasets, ("nothing",), 1, budget)
+
+
+def test_the_full_budget_is_the_protocol_of_the_paper() -> None:
+    full = experiment_budget("full")
+    cells = {name: EXPERIMENTS[name].cells(full.datasets_of(name), (), full.seeds_of(name), full)
+             for name in EXPERIMENTS}  # fmt: skip
+    comparison = cells["comparison"]
+    assert {c.dataset for c in comparison} == {
+        "wave", "solar", "temperature", "humidity", "cloud", "wind"
+    }  # fmt: skip
+    rows = ("stonet-paper", "agcrn", "clcrn")
+    for label in rows:
+        mine = [c for c in comparison if (c.label, c.dataset) == (label, "humidity")]
+        assert [c.seed for c in mine] == [0, 1, 2, 3, 4]
+        assert all(c.preset == "paper" and c.training.epochs == 100 for c in mine)
+        assert all(c.config.read.points is None and c.config.data.past == 12 for c in mine)
+    assert {c.dataset for c in cells["cost"]} == {"solar", "humidity"}
+    assert all(c.inductive for c in cells["inductive"])

@@ -22,7 +22,6 @@ def test_the_table_ranks_models_and_tests_the_difference() -> None:
         "persistence": lambda i: noise(i) + 4,
         "linear": noise,
         "stgcn": lambda i: noise(i) + 1,
-        "stgcn+base": lambda i: noise(i) - 0.5,  # neither a baseline nor a reference forecast
         "stonet": lambda i: 0.9 * noise(i),
         "daily": None,
     }
@@ -32,32 +31,38 @@ def test_the_table_ranks_models_and_tests_the_difference() -> None:
     ]
     results.append(result(cell("wave", "stonet", 1), scores(lambda i: 0.8 * noise(i))))
     lines = comparison.table(results)
-    order = ["stgcn+base", "stonet", "linear", "stgcn", "persistence"]
+    order = ["stonet", "linear", "stgcn", "persistence"]
     assert [line["model"] for line in lines] == order
-    ours, linear = lines[1], lines[2]
+    ours, linear = lines[0], lines[1]
     assert ours["second"] == "linear" and ours["improvement"] == pytest.approx(15.0)
     assert ours["high"] < 0 and ours["p"] < 0.01 and ours["seeds"] == 2
-    assert ours["second_on_base"] == "stgcn+base" and ours["improvement_on_base"] < 0
     untested = comparison.significance(np.arange(10.0), np.arange(10.0) + 1)
     assert untested == {}  # too few windows
     assert ours["mae_std"] == pytest.approx(0.05 * linear["mae"])
-    assert lines[4]["skill"] == 0 and "improvement" not in linear
+    assert lines[3]["skill"] == 0 and "improvement" not in linear
 
 
-def test_reference_forecasts_and_baselines_on_the_base_have_one_seed() -> None:
-    labels = ("stgcn", "stgcn+base", "linear")
-    cells = comparison.cells(("wave",), labels, 2, EXPERIMENT_BUDGETS["small"])
-    assert [(one.label, one.seed) for one in cells] == [
-        ("stgcn", 0),
-        ("stgcn", 1),
-        ("stgcn+base", 0),
-        ("linear", 0),
+def test_stonet_has_all_seeds_others_one_and_reference_forecasts_none_to_vary() -> None:
+    labels = ("stonet", "stgcn", "linear")
+    cells = comparison.cells(("wave",), labels, 2, EXPERIMENT_BUDGETS["published"])
+    drawn = [(one.label, one.seed) for one in cells]
+    assert drawn == [("stonet", 0), ("stonet", 1), ("stgcn", 0), ("linear", 0)]
+
+
+def test_ranks_are_those_of_models_measured_everywhere() -> None:
+    lines = [
+        {"dataset": name, "model": model, "mae": mae}
+        for name, maes in {"a": (1.0, 2.0, 3.0), "b": (1.0, 5.0, 4.0)}.items()
+        for model, mae in zip(("stonet", "stgcn", "linear"), maes, strict=True)
     ]
+    found = comparison.ranks([*lines, {"dataset": "a", "model": "daily", "mae": 0.0}])
+    assert found is not None and found.ranks == {"stonet": 1.0, "stgcn": 2.5, "linear": 2.5}
+    assert comparison.ranks(lines[:3]) is None  # one data set
 
 
 def test_each_network_has_its_model_and_preset() -> None:
     labels = ("stonet", "stonet-operator", "stonet-paper")
-    cells = comparison.cells(("wave",), labels, 1, EXPERIMENT_BUDGETS["small"])
+    cells = comparison.cells(("wave",), labels, 1, EXPERIMENT_BUDGETS["published"])
     assert [one.config.model for one in cells] == [one.label for one in cells] == list(labels)
     assert [one.config.graph.within_degree for one in cells] == [12.0, 12.0, 20.0]  # the paper's
 

@@ -12,7 +12,7 @@ from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 
 
 def test_costs_are_relative_to_the_revised_decoder(tmp_path: Path) -> None:
-    cells = cost.cells(("wave",), (), 1, EXPERIMENT_BUDGETS["small"])
+    cells = cost.cells(("wave",), (), 1, EXPERIMENT_BUDGETS["published"])
     forms = [(one.config.paper.decoder, one.config.paper.indices) for one in cells[:4]]
     assert forms == [
         ("revised", "separate"),
@@ -22,7 +22,7 @@ def test_costs_are_relative_to_the_revised_decoder(tmp_path: Path) -> None:
     ]
     assert all(one.config.model == "stonet-paper" for one in cells[:4])
     assert all(one.config.paper.terms == 1 for one in cells[:4])
-    assert cells[4].config == load_config(settings=EXPERIMENT_BUDGETS["small"].settings)
+    assert cells[4].config == load_config(settings=EXPERIMENT_BUDGETS["published"].settings)
     results = [
         result(
             one,

@@ -9,13 +9,13 @@ import pytest
 from helpers.cells import SMOKE
 from helpers.small import small_dataset
 
+from stonet.data.checksum import data_sha256
 from stonet.data.field import Dataset
 from stonet.errors import UsageError
 from stonet.experiments.budgets import EXPERIMENT_BUDGETS
 from stonet.experiments.datasets import (
     EXPERIMENT_DATA,
     check_name,
-    data_sha256,
     open_experiment_data,
 )
 
@@ -57,6 +57,6 @@ def test_unseen_points_are_kept_only_for_inductive_cells() -> None:
 
 
 def test_the_published_data_correspond_to_the_papers_six() -> None:
-    assert {EXPERIMENT_DATA[name].paper for name in EXPERIMENT_BUDGETS["small"].datasets} == {
+    assert {EXPERIMENT_DATA[name].paper for name in EXPERIMENT_BUDGETS["published"].datasets} == {
         "Wave", "Solar", "Temperature", "Humidity", "Cloud", "Wind",
     }  # fmt: skip

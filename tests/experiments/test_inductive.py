@@ -129,13 +129,14 @@ def test_data_without_unseen_points_are_refused() -> None:
         inductive.measure(cell, small_dataset(), cell.config, BUDGET)
 
 
-def test_all_models_have_cells_at_one_share_and_stonet_at_all_shares() -> None:
-    budget = experiment_budget("small")
-    cells = inductive.cells(["wave"], (), 2, budget)
-    measured = {(c.label, c.config.data.unseen, c.seed) for c in cells}
-    assert {(m, 0.2, s) for m in ("stonet", "astgcn") for s in (0, 1)} <= measured
-    assert {u for label, u, _ in measured if label.startswith("stonet")} == {0.1, 0.2, 0.3, 0.5}
-    assert ("persistence", 0.2, 1) not in measured  # does not depend on the seed
+def test_all_models_have_cells_with_points_and_regions_unseen_and_stonet_with_half() -> None:
+    budget = experiment_budget("published")
+    cells = inductive.cells(["solar-pv"], (), 2, budget)
+    held = {(c.label, c.config.data.unseen, c.config.data.unseen_regions, c.seed) for c in cells}
+    assert {(m, 0.2, False, s) for m in ("stonet", "nhits") for s in (0, 1)} <= held
+    assert {(f"{m} regions", 0.2, True, 0) for m in ("stonet", "nhits", "linear")} <= held
+    assert ("stonet 50% unseen", 0.5, False, 0) in held
+    assert ("persistence", 0.2, False, 1) not in held  # does not depend on the seed
     assert len({c.name for c in cells}) == len({(c.label, c.seed) for c in cells}) == len(cells)
     assert [c.label for c in cells if c.options["ratios"]] == ["stonet 50% unseen"]
     full = inductive.cells(["wave"], ("stonet",), 1, experiment_budget("full"))
@@ -155,7 +156,7 @@ def result_of(label: str, seed: int, share: float = 0.2, **groups: float) -> Res
     }
     scores = {"groups": scored, "points": {"seen": 80, "unseen": 20}}
     empty: dict[str, Any] = dict(
-        key="", config_hash="", data_hash="", commit="c", date="", machine={}, versions={}
+        settings={}, data_hash="", commit="c", date="", machine={}, versions={}
     )
     return Result(cell, scores=scores, seconds=0.0, cpu_seconds=0.0, peak_mb=0.0, **empty)
 

@@ -26,9 +26,9 @@ def test_every_figure_of_the_page_exists() -> None:
 
 
 def test_the_page_shows_the_stored_cells_and_counts_the_missing_ones(tmp_path: Path) -> None:
-    small, store = EXPERIMENT_BUDGETS["small"], Store(tmp_path)
+    usual, store = EXPERIMENT_BUDGETS["published"], Store(tmp_path)
     training = dict(parameters=1, steps=2, cpu_seconds=3.0, best_validation=0.1)
-    for cell in EXPERIMENTS["comparison"].cells(("wave",), ("stonet", "linear", "daily"), 1, small):
+    for cell in EXPERIMENTS["comparison"].cells(("wave",), ("stonet", "linear", "daily"), 1, usual):
         mae = {"stonet": 0.0015, "linear": 0.002}.get(cell.label)
         scores = {"mae": mae, "rmse": mae, "mape": 7.0, "bias": 0.0, "by_window": [1.0, 2.0, mae]}
         scores |= {"by_lead": {"mae": [mae]}, "training": training, "by_hour": None, "worst": []}

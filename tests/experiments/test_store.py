@@ -25,7 +25,7 @@ def test_results_are_equal_after_saving_and_loading(
     assert kept == outcome.results[one] and kept.cell == one
     assert kept.scores["mae"] == 0.333333 and Cell.from_json(one.to_json()) == one
     assert store.path(one).parent.parent.name == "comparison"
-    assert store.all("comparison", "smoke") == [kept] and not store.all("comparison", "small")
+    assert store.all("comparison", "smoke") == [kept] and not store.all("comparison", "long")
 
 
 def test_the_lock_of_a_dead_process_is_released(data_file: str, store: Store) -> None:
@@ -47,7 +47,7 @@ def test_the_lock_of_a_dead_process_is_released(data_file: str, store: Store) ->
 
 
 def test_files_without_a_result_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"format": 2}')
+    (tmp_path / "x.json").write_text('{"format": 3}')
     with pytest.raises(DataError, match="no result"):
         read_result(tmp_path / "x.json")
     with pytest.raises(UsageError, match="No result"):

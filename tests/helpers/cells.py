@@ -21,9 +21,10 @@ def cell(data: str, label: str = "stgcn", seed: int = 0, **changes: Any) -> Cell
 
 def result(cell: Cell, scores: dict[str, Any], **parts: Any) -> Result:
     """A result of a cell with these scores."""
-    origin: dict[str, Any] = dict(key="", config_hash="", data_hash="", commit="abc")
+    origin: dict[str, Any] = dict(settings={}, data_hash="", commit="abc")
     origin |= dict(seconds=1.0, cpu_seconds=1.0, peak_mb=1.0, machine={"cores": 2}, date="")
-    return Result(cell=cell, scores=scores, versions={"torch": "2"}, **origin | parts)
+    origin["versions"] = {"torch": "2"}
+    return Result(cell=cell, scores=scores, **origin | parts)
 
 
 def scores(windows: Callable[[np.ndarray], np.ndarray], best: float = 0.1) -> dict[str, Any]:

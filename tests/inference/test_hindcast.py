@@ -16,6 +16,10 @@ import xarray as xr
 from helpers.contracts import HOUR, small_field, small_points, stirred_run
 from helpers.paths import ROOT
 
+from stonet.calibration.bins import Bins
+from stonet.calibration.conformal import LEVELS, Calibration, Intervals
+from stonet.calibration.feedback import Feedback
+from stonet.calibration.scale import MONTHS, PHASES, Scale
 from stonet.data.batch import Batch
 from stonet.data.cf import outline
 from stonet.data.field import Field
@@ -260,3 +264,44 @@ def test_a_store_has_one_writer(tmp_path: Path, trained: TrainedModel, field: Fi
     other.begin(outlined, variables)  # now it is free
     other.abandon()
     assert not list(tmp_path.iterdir())
+
+
+def a_calibration() -> Calibration:
+    """Intervals of constant width for the two channels of the field."""
+    scale = Scale(np.ones((2, HORIZON, 2)), np.ones((2, PHASES, 2)), np.ones((MONTHS, 2)))
+    quantiles = np.tile(LEVELS[:, None], (2, 1, 2))
+    intervals = Intervals(scale, quantiles, (20.0, 20.0))
+    return Calibration(Feedback.none(2), Bins((), (0.1,), (9,), 10.0), intervals, intervals)
+
+
+@pytest.mark.parametrize("quantiles", [(), (0.05, 0.95)])
+def test_forecasts_on_a_grid_are_written_as_a_grid(
+    tmp_path: Path, field: Field, quantiles: tuple[float, ...]
+) -> None:
+    """The same numbers as at single places; time is the valid time."""
+    trained = stirred_run()
+    cells = [(lat, lon) for lat in (47.5, 47.0, 46.5) for lon in (7.0, 7.5, 8.0, 8.5)]
+    grid, places = Points(np.array(cells), "sphere"), [f"place {n}" for n in range(12)]
+    calibration = a_calibration() if quantiles else None
+    found = []
+    for name, queries in (("grid", grid), ("places", replace(grid, names=tuple(places)))):
+        limits = Limits(chunk_values=5 * HORIZON * 4)  # chunks of some rows
+        path = tmp_path / f"{name}.zarr"
+        hindcast(
+            trained, field, path, 6 * HOUR, queries, limits=limits,
+            calibration=calibration, quantiles=quantiles,
+        )  # fmt: skip
+        found.append(opened(path))
+    on_grid, at_places = found
+    assert on_grid.u0.dims[-2:] == ("lat", "lon") and on_grid.lat.values.tolist() == [
+        47.5,
+        47,
+        46.5,
+    ]
+    assert "station" not in on_grid.dims and "featureType" not in on_grid.attrs
+    for name in field.channels:
+        flat = on_grid[name].values.reshape(*on_grid[name].shape[:-2], 12)
+        np.testing.assert_allclose(flat, at_places[name].values, rtol=0, atol=1e-5)
+    valid = on_grid.forecast_reference_time + on_grid.forecast_period
+    np.testing.assert_array_equal(on_grid.time.values, valid.values)
+    assert on_grid.time.attrs["standard_name"] == "time"

@@ -14,6 +14,7 @@ from helpers.paths import ROOT
 
 from stonet.errors import ResourceError
 from stonet.io import write, zarr_writer
+from stonet.system import atomic
 from stonet.system.error_keeping_file import ErrorKeepingFile
 
 FULL = """
@@ -174,3 +175,19 @@ def test_a_store_that_cannot_be_begun_leaves_no_part(
     with pytest.raises(OSError, match="No space"):
         zarr_writer.ZarrWriter(tmp_path / "x.zarr", (2, 2)).begin(*outline(make_forecast()))
     assert not list(tmp_path.iterdir())
+
+
+def test_files_that_a_failed_writer_adds_later_are_deleted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, pauses = tmp_path / "part" / "late", []
+
+    def pause(seconds: float) -> None:  # in which threads of the writer add a file
+        if len(pauses) < 2:
+            late.mkdir(parents=True)
+        pauses.append(seconds)
+
+    monkeypatch.setattr(atomic.time, "sleep", pause)
+    late.mkdir(parents=True)
+    atomic.remove(late.parent, looks=3)
+    assert list(tmp_path.iterdir()) == [] and len(pauses) == 5

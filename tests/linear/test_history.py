@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from helpers.linear_cases import TIMES, batch_of, noise, windows
 
+from stonet.data.time_spec import TimeSpec
 from stonet.linear.history import History
 
 CHANNELS = 2
@@ -91,3 +93,12 @@ def test_windows_with_irregular_times_do_not_change_the_others() -> None:
     torch.testing.assert_close(together[:1], history(regular)[0])
     torch.testing.assert_close(together[1:], history(odd)[0])
     assert not torch.allclose(together[0], together[1])
+
+
+def test_the_surprise_is_none_in_a_smooth_field_and_one_in_a_random_walk() -> None:
+    history = History(TimeSpec(1, 6, 2, False), 1)
+    assert history.surprise == pytest.approx(1.0, abs=0.05)  # starts as a random walk
+    lag = torch.arange(6, dtype=torch.float64)
+    waves = sum(torch.cos(f * (lag[:, None] - lag)) for f in (0.3, 1.1))
+    history.covariance.copy_(waves + 1e-9 * torch.eye(6))
+    assert history.surprise < 1e-3

@@ -18,7 +18,8 @@ from stonet.models.contract import CHECKS
 from stonet.models.forecaster import Graphs, narrow
 from stonet.models.operator import OperatorNetwork, rounding_variance
 from stonet.models.paper import PaperNodes, PaperQueries
-from stonet.operators.modal import hats, whitened_modes
+from stonet.operators.branch_trunk import hat_functions
+from stonet.operators.modal import whitened_modes
 from stonet.training.trained_model import TrainedModel
 
 MODEL = "model=stonet-operator"
@@ -70,7 +71,7 @@ def test_the_modes_of_the_training_past_have_unit_variance(kind: str) -> None:
 def test_hats_are_linear_between_the_leads() -> None:
     lead = torch.tensor([[0.0, 0.5, 1.0, 2.25, 3.0, 4.5]])
     expected = [[0, 0, 0], [0.5, 0, 0], [1, 0, 0], [0, 0.75, 0.25], [0, 0, 1], [0, 0, 1]]
-    assert hats(lead, 3)[0].tolist() == expected
+    assert hat_functions(lead, 3)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("kind", PLACES)

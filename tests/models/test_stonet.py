@@ -221,3 +221,17 @@ def test_the_forecast_converges_with_more_points() -> None:
     results = [on_grid(side) for side in (5, 10, 20, 40)]
     changes = [float((b - a).abs().mean()) for a, b in pairwise(results)]
     assert changes[0] > 1.2 * changes[1] > 1.2**2 * changes[2] > 0, changes
+
+
+@pytest.mark.parametrize(("noise", "anchor"), [(0.0, {"network.anchor": "linear"}), (0.3, {})])
+def test_smooth_fields_suggest_the_linear_forecast_as_anchor(
+    noise: float, anchor: dict[str, str]
+) -> None:
+    field = small_field("plane", nodes=12, frames=200)
+    wave = np.sin(0.3 * np.arange(200))[:, None] * np.arange(1, 13)
+    wave = wave + np.cos(0.11 * np.arange(200))[:, None]
+    drawn = np.random.default_rng(0).normal(size=wave.shape)
+    values = (wave + noise * wave.std() * drawn).astype(np.float32)[..., None]
+    task = small_task(replace(field, values=values, mask=None))
+    model = TrainedModel.untrained(task).model
+    assert model.suggested(task.windows("train"), task.nodes) == anchor

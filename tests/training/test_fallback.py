@@ -17,7 +17,6 @@ from stonet.evaluation.metrics import find
 from stonet.evaluation.scoring import evaluate, reference_forecasts
 from stonet.inference.forecast import forecast
 from stonet.inference.hindcast import hindcast
-from stonet.models.combination import NETWORK
 from stonet.training.choice import Choice, combine
 from stonet.training.fallback import BlockErrors, choose
 from stonet.training.fit import fit_run
@@ -99,7 +98,7 @@ def block_errors(network: float, reference: float, noise: float, leads: int = 1)
     """Mean errors of a network and of one reference; those of the network differ by block."""
     count = np.full((10, leads, 1), 100.0)
     varied = network + noise * np.array([1.0, -1.0] * 5)[:, None, None]
-    return BlockErrors({NETWORK: count * varied, "linear": count * reference}, count)
+    return BlockErrors(count * varied, {("linear", 1.0): count * reference}, count)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +112,18 @@ def test_a_reference_is_used_where_it_is_better_beyond_chance(
     assert [choice.share for choice in choices] == ([] if share is None else [share])
 
 
+def test_errors_that_differ_are_averaged() -> None:
+    """A reference that is no better may be of use beside the network."""
+    errors, count = block_errors(1.0, 1.1, 0.01), np.full((10, 1, 1), 100.0)
+    errors.mixed["linear", 0.25] = 0.9 * count
+    errors.mixed["linear", 0.5] = 0.95 * count
+    (choice,) = choose(errors, ("t2m",), (2.0,))
+    assert (choice.share, choice.network_error, choice.reference_error) == (0.25, 2.0, 1.8)
+
+
 def test_choices_are_made_for_each_quarter_of_the_leads() -> None:
     errors = block_errors(1.0, 1.2, 0.0, leads=4)
-    errors.sums["linear"][:, 2:] = 50.0
+    errors.mixed["linear", 1.0][:, 2:] = 50.0
     (choice,) = choose(errors, ("t2m",), (2.0,))
     assert (choice.first_lead, choice.last_lead, choice.reference) == (3, 4, "linear")
     assert (choice.network_error, choice.reference_error) == (2.0, 1.0)

@@ -170,3 +170,17 @@ def test_few_data_let_stonet_race_and_many_do_not() -> None:
     trainer = Trainer(TrainedModel.untrained(task), task)
     assert len(candidates_of(trainer)) > 1
     assert not trainer.model.candidates(task.config, 10**9)
+
+
+def test_what_the_data_suggest_joins_every_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, {"train.lr": 2e-3, "network.layers": 2}, {"train.lr": 3e-3})
+    suggestion = {"network.layers": 3, "train.clip": 1.0}
+    monkeypatch.setattr(STONetwork, "suggested", lambda self, train, nodes: suggestion)
+    race = fit(None, "train.clip=2")[1].race
+    found = [entry["settings"] for entry in race["candidates"]]
+    assert found == [
+        {"train.lr": 2e-3, "network.layers": 2},
+        {"train.lr": 3e-3, "network.layers": 3},
+    ]
+    offer(monkeypatch)
+    assert fit(None)[1].race["chosen"] == suggestion

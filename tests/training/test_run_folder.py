@@ -257,6 +257,7 @@ def test_the_newest_state_and_the_previous_one_are_kept(tmp_path: Path) -> None:
 
 
 FOREIGN = [b"", b"\xff\xfe", b"[]", b"{}", b"[" * 10**5]
+FOREIGN += [b'{"format": 1, "format": 1, "files": {}}']
 FOREIGN += [b'{"format": 2, "files": {}}', b'{"format": 1, "files": ["a"]}']
 OUTSIDE = ["../a", "/etc/passwd", "a/../b", "a/b/c", ".lock", "a\\b", "a\0", "", "a/"]
 

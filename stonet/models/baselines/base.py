@@ -13,11 +13,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from stonet.config import Config
@@ -104,12 +105,15 @@ class Inputs:
         calendar: at the leads 1, 2, ..., horizon.
         channels: number of channels.
         extra: place and sun at these leads.
+        imputed: values of the past that were filled in from the other times of the node; None:
+            none, or the inputs were not at regular times.
     """
 
     past: Float[Tensor, "batch past node feature"]
     calendar: Float[Tensor, "batch future calendar"]
     channels: int
     extra: Float[Tensor, "batch future node extra"] | None = None
+    imputed: Bool[Tensor, "batch past node channel"] | None = None
 
     @property
     def last(self) -> Float[Tensor, "batch node channel"]:
@@ -288,15 +292,19 @@ class GraphBaseline(Forecaster, Generic[Operators]):
                 for a in (values, torch.ones_like(values))
             )
             values = torch.where(present[:, None], values, sums / counts.clamp(min=1e-6))
+        imputed = None
+        if recent.observed is not None and recent.regular(self.time_spec.past):
+            imputed = ~recent.observed[recent.past]
+            if present is not None:
+                imputed &= present[:, None]
         past = values.flip(1)
         steps = torch.arange(
             1 - self.time_spec.past, self.time_spec.horizon + 1, device=past.device
         )
         calendar = self._calendar(batch, steps.to(past.dtype))
         here = calendar[:, : self.time_spec.past, None].expand(-1, -1, past.shape[2], -1)
-        return Inputs(
-            torch.cat([past, here], -1), calendar[:, self.time_spec.past :], self.channels
-        )
+        ahead = calendar[:, self.time_spec.past :]
+        return Inputs(torch.cat([past, here], -1), ahead, self.channels, imputed=imputed)
 
     def _with_extras(self, inputs: Inputs, batch: Batch, sites: Sites) -> Inputs:
         """The inputs with place, and with the sun at all leads where there are hours."""
@@ -341,7 +349,7 @@ class GraphBaseline(Forecaster, Generic[Operators]):
 
     @property
     def _device_dtype(self) -> tuple[torch.device, torch.dtype]:
-        weight = next(self.parameters())
+        weight = next(chain(self.parameters(), self.buffers()))
         return weight.device, weight.dtype
 
 
