@@ -72,7 +72,7 @@ def measured(
     from stonet.config import load_config
     from stonet.evaluation.scoring import evaluate
     from stonet.experiments.datasets import experiment_data, open_experiment_data
-    from stonet.experiments.provenance import commit
+    from stonet.system.provenance import commit
     from stonet.training.budget import Budget, train
     from stonet.training.fallback import with_fallback
     from stonet.training.references import references_of
