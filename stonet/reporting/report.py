@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from stonet.calibration.conformal import Calibration
 from stonet.calibration.stored import load_calibration
@@ -20,6 +20,7 @@ from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel, reading_for
 
 
+@runtime_checkable  # for the type checks of the tests
 class FittedEstimator(Protocol):
     """What a report needs of an estimator, such as `stonet.STONet`."""
 
