@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shutil
 import sys
@@ -22,6 +23,11 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
+SMALL = os.environ.get("TUTORIAL") == "small"
+NOTE = (
+    "*Output and figures below are of the small run that the tests make (`TUTORIAL=small`): few "
+    "stations, seconds of training. `make gallery ARGS={name}` writes those of the full one.*\n\n"
+)
 CELL = re.compile(r"^# %%.*\n", re.MULTILINE)
 
 
@@ -93,7 +99,7 @@ def write(names: Sequence[str]) -> None:
         folder.mkdir(exist_ok=True)
     for script in [EXAMPLES / f"{n}.py" for n in names] or sorted(EXAMPLES.glob("*.py")):
         print(script.stem, flush=True)
-        page = tutorial(script, images)
+        page = NOTE.format(name=script.stem) * SMALL + tutorial(script, images)
         (pages / f"{script.stem}.md").write_text(page, encoding="utf-8")
 
 
