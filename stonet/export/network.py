@@ -28,6 +28,7 @@ from stonet.models.stonet import MIN_CHANGE, STONetwork
 from stonet.operators.kernel_sum import KernelSum
 from stonet.operators.multipole_passes import KernelPass, MultipoleLayer
 
+# Buffers have names that no operation has: the converter names the results of `mean` "mean".
 Inputs = Mapping[str, Tensor]
 
 
@@ -40,10 +41,10 @@ class OnnxNetwork(nn.Module):
         names: of the inputs, in their order.
     """
 
-    mean: Tensor
-    std: Tensor
-    low: Tensor
-    high: Tensor
+    data_mean: Tensor
+    data_std: Tensor
+    data_low: Tensor
+    data_high: Tensor
 
     def __init__(self, network: STONetwork, scaler: Scaler, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -51,9 +52,9 @@ class OnnxNetwork(nn.Module):
         self.time_spec, self.channels = network.time_spec, network.channels
         none = torch.full((self.channels,), torch.inf, dtype=torch.float32)
         bounded = scaler.denormalise(torch.stack([-none, none]).numpy())
-        for name, values in {"mean": scaler.mean, "std": scaler.std}.items():
+        for name, values in {"data_mean": scaler.mean, "data_std": scaler.std}.items():
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
-        for name, row in zip(("low", "high"), torch.from_numpy(bounded), strict=True):
+        for name, row in zip(("data_low", "data_high"), torch.from_numpy(bounded), strict=True):
             finite = row.clamp(-torch.finfo(row.dtype).max, torch.finfo(row.dtype).max)
             self.register_buffer(name, finite)
 
@@ -65,7 +66,7 @@ class OnnxNetwork(nn.Module):
         """
         given = dict(zip(self.names, tensors, strict=True))
         network = self.network
-        history = ((given["values"].double() - self.mean) / self.std).float().flip(1)
+        history = ((given["values"].double() - self.data_mean) / self.data_std).float().flip(1)
         rows = history.permute(2, 0, 1, 3).flatten(2)  # node window (lag channel)
         modes = self._modes(rows)
         missing = given["missing"].transpose(0, 1)
@@ -75,8 +76,8 @@ class OnnxNetwork(nn.Module):
             latent = self._encode(latent, layer, given)
         anchor = network._own_anchor(history).permute(2, 0, 1, 3).flatten(2)
         forecast = self._decode(latent, modes, anchor, history, given)
-        scaled = forecast.permute(1, 2, 0, 3).double() * self.std + self.mean
-        return torch.minimum(torch.maximum(scaled.float(), self.low), self.high)
+        scaled = forecast.permute(1, 2, 0, 3).double() * self.data_std + self.data_mean
+        return torch.minimum(torch.maximum(scaled.float(), self.data_low), self.data_high)
 
     def _modes(self, rows: Float[Tensor, "node window both"]) -> Float[Tensor, "node window mode"]:
         """Z of every history."""
