@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -120,20 +120,11 @@ def hindcast(
     leads, width = trained.time_spec.horizon, len(queries)
     block = int(np.clip(limits.chunk_values // (leads * width), 1, limits.chunk_forecasts))
     block = min(block, -(-len(issues) // distributed.size()))
-    first = history.window(int(issues[0]))
-    template = as_field(trained, first, None, history.target_times(issues[:1])[0], queries)
-    template = Field.trusted(**vars(template) | {"sites": {}})  # these differ between forecasts
-    outline, channels = outline_of_many(template, field.times[issues])
-    outline = with_quantiles(outline, tuple(quantiles)) if quantiles else outline
     grid = Grid.of(queries)
-    outline = outline if grid is None else grid.with_dims(outline)
-    chunks: tuple[int, ...] = (min(width, limits.chunk_values),)
-    if grid is not None:
-        rows, columns = grid.shape
-        chunks = (int(np.clip(limits.chunk_values // columns, 1, rows)), columns)
-    between = {DIMS[1]: leads} | ({"quantile": len(quantiles)} if quantiles else {})
-    dims = (DIMS[0], *between, *(DIMS[2:] if grid is None else grid.dims))
-    writer = ZarrWriter(Path(path), (block, *between.values(), *chunks))
+    outline, channels = _outline(history, issues, queries, grid)
+    outline = with_quantiles(outline, tuple(quantiles)) if quantiles else outline
+    dims, chunks = _layout(leads, quantiles, width, grid, limits)
+    writer = ZarrWriter(Path(path), (block, *chunks))
     correct = _correction(history, calibration, queries, quantiles, feedback)
     mark = f"{_fingerprint(history, outline, block)} {calibration is not None and feedback}"
     writer.begin(outline, channels, dims, mark, resume)
@@ -155,6 +146,31 @@ def hindcast(
     finally:
         writer.release()
     return len(issues), leads, width
+
+
+def _outline(
+    history: _History, issues: Issues, queries: Points, grid: Grid | None
+) -> tuple[xr.Dataset, dict[str, dict[str, Any]]]:
+    """The store without the variables of the channels, and the attributes of these."""
+    first, times = history.window(int(issues[0])), history.target_times(issues[:1])[0]
+    template = as_field(history.trained, first, None, times, queries)
+    template = Field.trusted(**vars(template) | {"sites": {}})  # these differ between forecasts
+    outline, channels = outline_of_many(template, history.field.times[issues])
+    return outline if grid is None else grid.with_dims(outline), channels
+
+
+def _layout(
+    leads: int, quantiles: Sequence[float], width: int, grid: Grid | None, limits: Limits
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The dims of the variables, and the chunks along all but the first."""
+    sizes: dict[str, int] = {DIMS[1]: leads} | ({"quantile": len(quantiles)} if quantiles else {})
+    if grid is None:
+        sizes[DIMS[2]] = min(width, limits.chunk_values)
+    else:
+        rows, columns = grid.shape
+        few = int(np.clip(limits.chunk_values // columns, 1, rows))
+        sizes |= dict(zip(grid.dims, (few, columns), strict=True))
+    return (DIMS[0], *sizes), tuple(sizes.values())
 
 
 def _correction(
