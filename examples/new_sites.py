@@ -3,10 +3,10 @@
 # %%
 # ## Stations to train on and stations to test
 #
-# `stations` is a simulated weather of the Earth at 300 stations, every three hours. Sixty of them
-# are held out: neither their values nor their positions enter the training. Here half of the
-# stations and four months are enough. Data of your own are
-# split by `stonet.Dataset((field,), unseen=...)` or by the setting `data.unseen=0.2`.
+# `stations` is a simulated weather of the Earth, every three hours; half of its 300 stations and
+# four months are enough here. A fifth of them is held out: neither their values nor their positions
+# enter the training. Data of your own are split by `stonet.Dataset((field,), unseen=...)` or by the
+# setting `data.unseen=0.2`.
 
 import os
 

@@ -18,6 +18,7 @@ from stonet.calibration.bins import Bins, distance_to_observed
 from stonet.calibration.past_forecasts import Errors, Issues, PastForecasts, spacing
 from stonet.calibration.scale import Places, day_phases, months
 from stonet.calibration.series import independent_windows, issues_within, series_of
+from stonet.data.durations import YEAR
 from stonet.data.field import Field
 from stonet.data.time_spec import TimeSpec
 from stonet.models.forecaster import Forecaster, Graphs
@@ -32,6 +33,7 @@ MAX_ERRORS = 2**21  # of all points with history, which bounds the time
 SHARES = (1.0, 1.0, 1.0, 0.5, 0.2)  # of the other points that are given, one for each fold
 MIN_NODES = 3  # points given in a fold
 OLDEST_WEIGHT = 0.4  # of the oldest window relative to the newest one
+OTHER_SEASON_WEIGHT = 0.5  # of a window half a year before the newest one, beside that of its age
 
 Index = Int64[np.ndarray, "_"]  # positions of points
 Series = tuple[Field, Index]  # an episode, and issue times in it
@@ -219,7 +221,7 @@ class Collector:
             start = sum(len(part.errors) for part in parts)
             self.rows[id(whole)] = everything, start
             weight = np.zeros(len(everything))
-            weight[np.searchsorted(everything, issues)] = _recency(len(issues))
+            weight[np.searchsorted(everything, issues)] = self._weights(whole, issues)
             parts.append(self._sample(past, everything, weight))
             earlier = past.earlier(everything)
             row = np.searchsorted(everything, earlier).clip(max=len(everything) - 1)
@@ -246,7 +248,7 @@ class Collector:
                 past = PastForecasts(*arguments)
                 graphs = past.graphs
                 chosen = issues[number % min(every, len(issues)) :: every]
-                parts.append(self._sample(past, chosen, _recency(len(chosen))))
+                parts.append(self._sample(past, chosen, self._weights(whole, chosen)))
             if parts:
                 yield Sample.joined(parts)
 
@@ -282,7 +284,29 @@ class Collector:
             weight=weight,
         )
 
+    def _weights(self, whole: Field, issues: Issues) -> Float64[np.ndarray, " issue"]:
+        """Weights of consecutive issue times of an episode."""
+        times, calendar = whole.times[issues], self.task.time_spec.calendar
+        return recent_and_seasonal(times) if calendar else recency(len(times))
 
-def _recency(count: int) -> Float64[np.ndarray, " issue"]:
-    """Weights of consecutive issue times: recent ones count more."""
+
+def recency(count: int) -> Float64[np.ndarray, " issue"]:
+    """Weights of consecutive issue times: recent ones count more.
+
+    Args:
+        count: of the issue times.
+    """
     return np.linspace(OLDEST_WEIGHT, 1, count)
+
+
+def recent_and_seasonal(
+    times: Int64[np.ndarray, " issue"],
+) -> Float64[np.ndarray, " issue"]:
+    """As `recency`; issue times in the season of the newest, which forecasts follow, count more.
+
+    Args:
+        times: of issue, in nanoseconds, increasing.
+    """
+    newest = times[-1] if len(times) else 0
+    opposite = 0.5 - 0.5 * np.cos(2 * np.pi * (times - newest) / YEAR)  # 0 to 1
+    return recency(len(times)) * (1 - (1 - OTHER_SEASON_WEIGHT) * opposite)

@@ -123,7 +123,8 @@ def _series(
     future = unseen.between(issued, len(window.times))
     complete = unseen.observed[..., 0].mean(0) == unseen.observed[..., 0].mean(0).max()
     spread = np.where(complete, np.nanstd(unseen._filled()[..., 0], axis=0), -1.0)
-    node = unseen.take(spread.argmax(keepdims=True))
+    chosen = np.array([spread.argmax()])
+    node = unseen.take(chosen)
     best = calibrated_forecast(trained, calibration, past, at=node.points)
     wanted = sorted({q for level in (50, 90) for q in interval_quantiles(level)})
     quantiles = quantile_forecast(trained, calibration, past, wanted, at=node.points)
@@ -131,7 +132,7 @@ def _series(
         node.between(max(0, issued - 24), issued),
         best,
         0,
-        truth=future.take(spread.argmax(keepdims=True)),
+        truth=future.take(chosen),
         title=f"{node.points.names[0]}, a station that the model never saw",
     )
     (axes,) = figure.axes

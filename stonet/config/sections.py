@@ -197,6 +197,9 @@ class NetworkConfig(Section):
     rank: int = setting(128, "width of branch and trunk", ge=1, le=4096)
     kernels: int = setting(4, "products in each kernel [K]", ge=1, le=256)
     hidden: int = setting(32, "hidden units of each kernel", ge=1, le=4096)
+    heads: int = setting(
+        0, "heads of attention over the neighbours, beside the kernel of the branch", ge=0, le=64
+    )
     parametric: int = setting(16, "outputs of the parametric network [a(x, t)]", ge=1, le=1024)
     layers: int = setting(1, "layers of the encoder; 0: none", ge=0, le=64)
     anchor: Literal["last", "blend", "linear"] = setting(

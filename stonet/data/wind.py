@@ -97,5 +97,11 @@ def _replaced(field: Field, changes: dict[str, tuple[str, np.ndarray, str]]) -> 
         names[number] = name
         about.pop(old, None)
         about[name] = {"standard_name": name}
-    changed = {"values": np.stack(columns, axis=-1), "channels": tuple(names)}
-    return replace(field, **changed, units=tuple(units), mask=None, channel_attrs=about)
+    return replace(
+        field,
+        values=np.stack(columns, axis=-1),
+        mask=None,
+        channels=tuple(names),
+        units=tuple(units),
+        channel_attrs=about,
+    )

@@ -85,6 +85,7 @@ ABLATED_MODELS = {
             "network.layers": ("0", "1", "2"),
             "graph.levels": ("1", "2", "3"),
             "network.kernels": ("1", "4", "8"),
+            "network.heads": ("0", "4"),
             "network.mode_floor": ("1e-12", "1e-06", "0.001"),
             "network.anchor": (RACE, "last", "blend", "linear"),
             "network.sun": ("false", "true"),

@@ -26,7 +26,7 @@ from stonet.models.anchor import between_knots
 from stonet.models.point_inputs import harmonics
 from stonet.models.stonet import MIN_CHANGE, STONetwork
 from stonet.operators.kernel_sum import KernelSum
-from stonet.operators.multipole_passes import KernelPass
+from stonet.operators.multipole_passes import KernelPass, MultipoleLayer
 
 Inputs = Mapping[str, Tensor]
 
@@ -89,6 +89,7 @@ class OnnxNetwork(nn.Module):
     ) -> Float[Tensor, "node window latent"]:
         """One multipole layer."""
         layer = self.network.layers[number]
+        assert isinstance(layer, MultipoleLayer)
         counts = range(len(layer.within))
         level = [latent[given[f"members_{k}"]] for k in counts]
         level = [_pass(layer.within[k], level[k], level[k], f"within_{k}", given) for k in counts]

@@ -64,7 +64,7 @@ def export(
         raise RuntimeError(f"The converter fixed the sizes of {', '.join(fixed)}.")
     companion = path.with_suffix(".npz")
     packed = io.BytesIO()
-    np.savez_compressed(packed, **given)
+    np.savez_compressed(packed, **given)  # type: ignore[arg-type]
     write_atomic(path, model.SerializeToString())
     write_atomic(companion, packed.getvalue())
     return path, companion

@@ -28,7 +28,11 @@ class Readable(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, at most `size`."""
+        """The next bytes.
+
+        Args:
+            size: how many at most.
+        """
         ...
 
 

@@ -136,7 +136,7 @@ def _selected(files: Sequence[StationFile], config: ReadConfig) -> list[_Record]
     """The files that lie in the requested region and period; the first one if none does."""
     start = None if config.start is None else time_bounds(config.start, True)[0]
     stop = None if config.stop is None else time_bounds(config.stop, True)[1]
-    records, other = [], []
+    records, other = list[_Record](), list[_Record]()
     for number, file in enumerate(files):
         report_progress(number, 2 * len(files))
         content = file.read()

@@ -149,6 +149,7 @@ class STONetwork(Forecaster):
             rank=network.rank,
             kernels=network.kernels,
             hidden=network.hidden,
+            heads=network.heads,
         )
 
     def candidates(self, config: Config, samples: int) -> tuple[Mapping[str, str | float], ...]:

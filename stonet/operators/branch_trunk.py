@@ -1,6 +1,7 @@
 r"""Branch x trunk: from the encoded past around a query to its value at any lead.
 
     b    = theta + sum_k B_k mean_{j in N(x)} h_k(x, x_j) v_j + D s          branch
+           + attention of s over the v_j, with `heads`
     h    = b + gelu(b);   h <- h + gelu(E h)
     tau  = Q hat(lead) + m1([x, hat(lead)]) + m2([hat(lead), e_t])           trunk
     u    = <h, tau> / sqrt(R) + c hat(lead)                                  projection
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from stonet.graph.neighbours import Neighbours
+from stonet.operators.attention import NeighbourAttention
 from stonet.operators.kernel_sum import KernelSum
 from stonet.system.devices import to_device
 
@@ -55,6 +57,7 @@ class BranchTrunk(nn.Module):
         rank: R, width of branch and trunk.
         kernels: products in the kernel.
         hidden: hidden units of the kernel.
+        heads: of the attention; 0: none.
     """
 
     def __init__(
@@ -70,10 +73,14 @@ class BranchTrunk(nn.Module):
         rank: int,
         kernels: int,
         hidden: int,
+        heads: int = 0,
     ) -> None:
         super().__init__()
         self.horizon, self.channels, self.rank = horizon, channels, rank
         self.around = KernelSum(edge, latent, rank, kernels, hidden, BRANCH_GAIN)  # B
+        self.attention = None
+        if heads:
+            self.attention = NeighbourAttention(edge, state, latent, rank, heads, hidden)
         self.own = nn.Linear(state, rank)  # D, theta
         self.without_history = nn.Linear(state, rank)
         self.mix = nn.Linear(rank, rank)  # E
@@ -107,6 +114,8 @@ class BranchTrunk(nn.Module):
         if has_history is not None:
             own = torch.where(has_history[..., None], own, self.without_history(state))
         b = own + self.around(encoded, neighbours, present)
+        if self.attention is not None:
+            b = b + self.attention(state, encoded, neighbours, present)
         b = b if kept is None else b * kept
         h = b + gelu(b)
         return h + gelu(self.mix(h))

@@ -15,9 +15,9 @@ from stonet.plotting.figures import DPI, MARKERS, PALETTE, lead_unit
 PanelName = By | Literal["pit"]
 PANELS: dict[PanelName, str] = {  # labels of the x axis
     "lead": "lead (steps)",
-    "distance": "distance to the nearest station (bin; 0: with history)",
+    "distance": "distance to a station (bin; 0: own history)",
     "month": "month",
-    "pit": "forecast probability of values up to the observed one (PIT)",
+    "pit": "probability of the observed value (PIT)",
 }
 
 

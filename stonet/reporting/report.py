@@ -20,7 +20,7 @@ from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel, reading_for
 
 
-@runtime_checkable  # for the type checks of the tests
+@runtime_checkable
 class FittedEstimator(Protocol):
     """What a report needs of an estimator, such as `stonet.STONet`."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from stonet._version import __version__
 from stonet.data.durations import SECOND
@@ -16,7 +13,6 @@ from stonet.inference.forecast import MAX_LEAD
 from stonet.inference.places import longitude_arc
 from stonet.inference.support import silent_notes
 from stonet.serving.limits import Limits
-from stonet.serving.numbers import number
 from stonet.serving.service import Run, Service
 from stonet.serving.times import label
 from stonet.training.trained_model import TrainedModel
@@ -144,14 +140,14 @@ def card(run: Run) -> Document:
         run: folder and model.
     """
     trained = run.trained
-    metrics = json.loads(run.metrics)
+    best = run.metrics.get("best_validation")
     return {
         "model": trained.config.model,
         "dataset": trained.dataset,
         "parameters": sum(p.numel() for p in trained.model.parameters()),
         "training_points": len(trained.nodes),
         "seed": trained.config.train.seed,
-        "best_validation": number(np.float64(metrics.get("best_validation") or np.nan)),
+        "best_validation": best if isinstance(best, (int, float)) else None,
         "ranges": trained.scaler.describe(trained.channels, trained.units),
         "reference_forecasts": [str(choice) for choice in trained.choices],
         "text": run.card,

@@ -7,8 +7,8 @@ latest issue times are kept warm.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
@@ -24,9 +24,11 @@ from stonet.serving.issue import Issue
 from stonet.serving.limits import Limits
 from stonet.serving.messages import Observations
 from stonet.serving.times import parse
+from stonet.training.documents import parse_document
 from stonet.training.run_folder import RunFolder
 from stonet.training.trained_model import TrainedModel
 
+CARD, MAX_CARD = "README.md", 65_536  # name and bytes of a model card
 KEPT_LINKS = 8  # sets of query points whose links to the stations are kept
 
 
@@ -48,7 +50,7 @@ class Run:
     name: str
     identity: str
     card: str = ""
-    metrics: bytes = b"{}"
+    metrics: Mapping[str, object] = field(default_factory=dict)
 
     @staticmethod
     def load(path: Path, trained: TrainedModel | None = None) -> Run:
@@ -63,14 +65,14 @@ class Run:
         """
         folder = RunFolder(path)
         model = TrainedModel.load(path) if trained is None else trained
-        texts = {n: folder.read(n) if n in folder.files else b"" for n in ("README.md",)}
+        card = folder.read(CARD)[:MAX_CARD] if CARD in folder.files else b""
         return Run(
             model,
             load_calibration(model, path),
             path.resolve().name,
             folder.files["model.safetensors"][:12],
-            texts["README.md"].decode("utf-8", "replace"),
-            folder.read("metrics.json") if "metrics.json" in folder.files else b"{}",
+            card.decode("utf-8", "replace"),
+            parse_document(folder.read("metrics.json"), f"{path}/metrics.json"),
         )
 
 

@@ -39,15 +39,18 @@ def stopping_once() -> Iterator[list[int]]:
 
 @contextmanager
 def sigterm_interrupts(first: bool = True) -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM inside the block.
+    """Raise KeyboardInterrupt on SIGTERM inside the block, unless a handler does so already.
 
     Args:
         first: whether this is the first of several processes. The others ignore SIGTERM: the first
             one saves, and they end with it.
     """
+    former = signal.getsignal(signal.SIGTERM)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        if not callable(former):
+            raise KeyboardInterrupt
+        former(number, frame)  # as of `stopping_once`, which decides on the exit code
 
     with _handled((signal.SIGTERM,), interrupt if first else signal.SIG_IGN):
         yield

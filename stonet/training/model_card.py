@@ -100,7 +100,11 @@ def _scores(trained: TrainedModel, metrics: Mapping[str, Any]) -> list[str]:
 def _budget(trained: TrainedModel, metrics: Mapping[str, Any]) -> str:
     """The length of the training."""
     train, steps = trained.config.train, metrics.get("steps")
-    length = f"{train.epochs} epochs" if train.minutes is None else f"{train.minutes:g} CPU minutes"
+    length = (
+        display.counted(train.epochs, "epoch")
+        if train.minutes is None
+        else f"{train.minutes:g} CPU minutes"
+    )
     return f"budget: {length} at most" + (f"; {steps} steps taken" if steps is not None else "")
 
 

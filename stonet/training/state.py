@@ -128,7 +128,8 @@ def compatibility(trained: TrainedModel, windows: int, validation: int) -> dict[
         validation: number of validation windows.
     """
     config = trained.config.model_dump()
-    for key in ("epochs", "minutes", "patience", "save_every", "device", "fallback"):
+    free = ("epochs", "minutes", "patience", "save_every", "device", "fallback", "final")
+    for key in free:
         config["train"].pop(key)
     data = {
         "name": trained.dataset,

@@ -18,7 +18,9 @@ from stonet.calibration.conformal import (
 )
 from stonet.calibration.document import from_bytes, to_bytes
 from stonet.calibration.feedback import Feedback
+from stonet.calibration.samples import recency, recent_and_seasonal
 from stonet.calibration.scale import MONTHS, PHASES, Scale
+from stonet.data.durations import DAY
 from stonet.data.geometry import Points
 from stonet.errors import ModelFileError, UsageError
 
@@ -127,3 +129,12 @@ def test_a_changed_document_is_refused(change: dict):
 def test_other_content_is_refused(data: bytes):
     with pytest.raises(ModelFileError):
         from_bytes(data, ("t2m",), 3, "calibration.json")
+
+
+def test_recent_windows_and_those_of_the_same_season_count_more():
+    times = np.datetime64("2021-01-01", "ns").astype(np.int64) + DAY * np.arange(731)
+    weights, recent = recent_and_seasonal(times), recency(731)
+    assert weights[-1] == 1 and (weights <= recent).all()
+    half, one = 731 - 183, 731 - 366  # half a year and a year before the end
+    assert weights[half] == pytest.approx(0.5 * recent[half], rel=1e-3)
+    assert weights[one] == pytest.approx(recent[one], rel=1e-3) and weights[one] > weights[half]

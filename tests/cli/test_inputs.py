@@ -112,3 +112,26 @@ def test_columns_get_names_and_units(stonet: Shell) -> None:
     with xr.open_dataset("f.nc") as file:
         assert file["temperature"].attrs["units"] == "degC"
     assert "Nothing" in stonet.refused("check", "long.csv", "--rename", "Nothing=x,Datum=time")
+
+
+def test_speed_and_direction_are_forecast_as_components(stonet: Shell) -> None:
+    rng, stations, size = np.random.default_rng(0), np.arange(10), len(TIMES) * 10
+    long = {
+        "time": np.repeat(TIMES.astype(str), 10),
+        "station": np.tile(NAMES, len(TIMES)),
+        "lat": np.tile(46 + stations / 10, len(TIMES)),
+        "lon": np.tile(7 + stations % 3, len(TIMES)),
+        "temperature": temperatures().ravel(),
+        "wind_speed (m/s)": rng.gamma(2, 2, size),
+        "wind_direction (degree)": rng.uniform(0, 360, size),
+    }
+    pd.DataFrame(long).to_csv("wind.csv", index=False)
+    assert "--wind-components" in stonet.refused("fit", "wind.csv", *FIT)
+    words = ("--wind-components", "wind_speed,wind_direction")
+    assert stonet("fit", "wind.csv", *FIT, *words).code == 0
+    assert stonet("predict", "run", "wind.csv", "-o", "f.nc").code == 0
+    assert stonet("evaluate", "run", "--json").code == 0
+    with xr.open_dataset("f.nc") as file:
+        assert float(file["eastward_wind"].min()) < 0 < float(file["northward_wind"].max())
+        assert file["eastward_wind"].attrs["standard_name"] == "eastward_wind"
+        assert file["eastward_wind"].attrs["units"] == "m/s"

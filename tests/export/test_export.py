@@ -40,14 +40,14 @@ SETTINGS = {
 @cache
 def trained(name: str) -> TrainedModel:
     kind, channels, settings = SETTINGS[name]
-    result = fitted_model(small_task(small_field(kind, channels, frames=200), *settings))
+    result = fitted_model(small_task(small_field(kind, channels, frames=320), *settings))
     perturb(result.model)
     return result
 
 
 def field_of(name: str, last: int, stations: np.ndarray, gaps: bool = False) -> Field:
     kind, channels, _ = SETTINGS[name]
-    field = small_field(kind, channels, frames=200).between(0, last).take(stations)
+    field = small_field(kind, channels, frames=320).between(0, last).take(stations)
     if not gaps:
         return field
     values, generator = field.values.copy(), np.random.default_rng(0)

@@ -91,7 +91,8 @@ def outliers(seed: int = 0) -> Field:
     rng = np.random.default_rng(seed + 2)
     spike = rng.uniform(size=field.values.shape) < 0.02
     size = rng.choice([-1, 1], size=spike.shape) * rng.uniform(5, 100, size=spike.shape)
-    return replace(field, values=np.where(spike, field.values + size, field.values), mask=None)
+    values = np.where(spike, field.values + size, field.values).astype(np.float32)
+    return replace(field, values=values, mask=None)
 
 
 def sheltered(seed: int = 0) -> Field:

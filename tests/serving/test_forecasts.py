@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 from fastapi.testclient import TestClient
-from helpers.served import QUANTILES, Served, posted, same
+from helpers.served import ADDRESS, LIMITS, QUANTILES, Served, posted, same
 from helpers.shell import Shell
 
 from stonet.data.quantile_field import QuantileField
 from stonet.io.write import table
+from stonet.serving.app import create_app
+from stonet.serving.service import Run, Service
 from stonet.serving.times import label
 
 SITES = [[12.5, 40.25], [-3.0, 7.125]]
@@ -153,3 +156,15 @@ def test_a_field_can_show_a_quantile(client: TestClient) -> None:
         for q in (0.1, None, 0.9)
     )
     assert (low <= middle).all() and (middle <= high).all() and (low < high).any()
+
+
+def test_a_run_without_calibration_has_no_quantiles(served: Served) -> None:
+    run = replace(Run.load(served.folder), calibration=None)
+    app = create_app(Service(run, served.data, LIMITS))
+    with TestClient(app, base_url=ADDRESS) as client:
+        assert not client.get("/v1/model").json()["quantiles_available"]
+        made = served.model.predict(served.data, at=SITES, feedback=False)
+        none = np.zeros((0, *made.values.shape), np.float32)
+        same(posted(client, sites=SITES), QuantileField(made, (), none))
+        refused = client.post("/v1/forecast", json={"quantiles": [0.1, 0.9]})
+        assert refused.status_code == 422 and "calibration" in refused.json()["error"]["message"]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from stonet.system.interrupts import sigterm_interrupts, uninterrupted
+from stonet.system.interrupts import sigterm_interrupts, stopping_once, uninterrupted
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -47,3 +47,17 @@ def test_another_thread_leaves_the_handlers_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_sigterm_in_a_training_is_known_to_the_command_around_it() -> None:
+    """Its exit code says which signal came; a second one does not interrupt the saving."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with stopping_once() as signals, sigterm_interrupts():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        assert signals == [signal.SIGTERM, signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

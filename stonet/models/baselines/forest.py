@@ -124,8 +124,8 @@ class Forest(nn.Module):
         self.edges: dict[int, np.ndarray] = {}  # the thresholds of each feature
         for name, tensor in vars(no_trees()).items():
             self.register_buffer(name, tensor)
-        self.register_load_state_dict_pre_hook(_make_room)
-        self.register_load_state_dict_post_hook(_make_tables)
+        self.register_load_state_dict_pre_hook(_make_room)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_make_tables)  # type: ignore[no-untyped-call]
 
     @property
     def arrays(self) -> TreeArrays:
@@ -231,7 +231,8 @@ def _leaf_tables(
     for split in range(count - 1, -1, -1):  # children come after their parents
         for side, child in enumerate((tree["left"][split], tree["right"][split])):
             below[split, side] = below[child].sum() if child >= 0 else np.int64(1) << (-1 - child)
-    every, tables = below[0].sum() if count else np.int64(1), {}
+    every = below[0].sum() if count else np.int64(1)
+    tables: dict[int, np.ndarray] = {}
     for split in range(count):
         feature = int(tree["feature"][split])
         edge = edges[feature]
@@ -282,7 +283,8 @@ def tree_arrays(trees: list[tuple[int, Mapping[str, Any]]]) -> TreeArrays:
 
 def _add_tree(lists: dict[str, list[Any]], root: Mapping[str, Any]) -> None:
     """Append a tree, its splits before their children and its leaves as they are met."""
-    found, leaves = [root] if "left_child" in root else [], []
+    found = [root] if "left_child" in root else []
+    leaves: list[Mapping[str, Any]] = []
     for node in found:  # grows
         if node["decision_type"] != "<=" or node["missing_type"] not in ("NaN", "None"):
             raise ValueError(f"expected a comparison with a number, got {node['decision_type']!r}")

@@ -289,7 +289,7 @@ def used_lags(past: int) -> Int64[np.ndarray, " lag"]:
         past: number of steps.
     """
     recent = np.arange(min(past, RECENT_LAGS))
-    older = np.linspace(RECENT_LAGS, past - 1, OLDER_LAGS).round() if past > RECENT_LAGS else []
+    older = np.linspace(RECENT_LAGS, past - 1, OLDER_LAGS if past > RECENT_LAGS else 0).round()
     return np.unique(np.append(recent, older).astype(np.int64))
 
 

@@ -1,8 +1,10 @@
 /* Colours of values: viridis, which is in order for every kind of colour vision and in grey. */
 
-const STOPS = ["440154", "48186a", "472d7b", "424086", "3b528b", "33638d", "2c728e", "26828e", "21918c",
-  "1fa088", "28ae80", "3fbc73", "5ec962", "84d44b", "addc30", "d8e219", "fde725"]
-  .map((stop) => [0, 2, 4].map((at) => parseInt(stop.slice(at, at + 2), 16)));
+const STOPS = [
+  "440154", "470d60", "48186a", "482374", "472d7b", "453681", "424086", "3f4989", "3b528b", "375a8d", "33638d",
+  "2f6a8e", "2c728e", "297a8e", "26818e", "23898e", "21908c", "1f988b", "1f9f88", "21a685", "28ae80", "31b57b",
+  "3ebc74", "4cc26c", "5dc963", "6ece58", "82d34c", "96d83f", "abdc32", "c0df24", "d5e21a", "eae51a", "fde725",
+].map((stop) => [0, 2, 4].map((at) => parseInt(stop.slice(at, at + 2), 16)));
 
 /** 256 colours as [r, g, b]. */
 export const TABLE = Array.from({ length: 256 }, (_, index) => {
