@@ -14,7 +14,7 @@ from helpers.shell import Shell
 
 import stonet
 from stonet.data.field import Dataset
-from stonet.errors import StonetError, UsageError
+from stonet.errors import UsageError
 from stonet.estimator import STONet
 from stonet.io.write import write
 from stonet.training.trained_model import TrainedModel
@@ -72,6 +72,4 @@ def test_what_cannot_be_written_or_scored_is_refused_before_any_work(
 def test_data_in_memory_must_be_given_again(spherical: Report, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Give them"):
         stonet.report(spherical.run, path=tmp_path / "page.html")
-    with pytest.raises(StonetError, match="not trained"):
-        stonet.report(STONet(), spherical.dataset, tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
