@@ -44,7 +44,7 @@ LAYERS["cli"] = list(LAYERS)
 FREE = {"errors", "config", "_version"}  # everyone may import these
 UPWARD = {  # methods such as Field.to_csv and Field.plot, imported when they are called
     "data.field": {"io.write", "plotting.fields"},
-    "data.quantile_field": {"plotting.fields"},
+    "data.quantile_field": {"io.write_quantiles", "plotting.fields"},
     "estimator": {"reporting.plot_methods"},
 }
 

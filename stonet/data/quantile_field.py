@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -121,6 +122,37 @@ class QuantileField:
         grid = Grid.of(self.field.points)
         result = stations if grid is None else grid.with_dims(stations)
         return with_quantiles(result, self.quantiles)
+
+    def to_netcdf(self, path: str | Path) -> None:
+        """Write a CF NetCDF file (.nc) with the dimension quantile.
+
+        Args:
+            path: ends in .nc.
+        """
+        self._write(path, ".nc")
+
+    def to_zarr(self, path: str | Path) -> None:
+        """Write a CF Zarr store (.zarr) with the dimension quantile.
+
+        Args:
+            path: ends in .zarr.
+        """
+        self._write(path, ".zarr")
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a long table (.csv or .csv.gz) with the column quantile.
+
+        Args:
+            path: ends in .csv or .csv.gz.
+        """
+        self._write(path, ".csv", ".csv.gz")
+
+    def _write(self, path: str | Path, *suffixes: str) -> None:
+        from stonet.io.write_quantiles import write_quantiles  # upwards, as `plot`
+
+        if not str(path).lower().endswith(suffixes):
+            raise UsageError(f"Cannot write '{path}'; expected a name in {' or '.join(suffixes)}.")
+        write_quantiles(self, path)
 
     def to_dataframe(self) -> pd.DataFrame:
         """A long table as `Field.to_dataframe`, with the column quantile behind the time."""
