@@ -36,7 +36,7 @@ print(scores.loc[["persistence", "linear", "stonet"], ["mae", "skill"]].round(3)
 # ## A new station with observations
 #
 # Add it to the field. It joins the graph with its own past and also informs its neighbours. Nothing
-# is trained again. Here the model forecasts what follows the year at all stations.
+# is trained again. Here the model forecasts what follows the record at all stations.
 
 field = dataset.episodes[0]
 joined = model.predict(field)

@@ -84,7 +84,7 @@ from stonet.plotting.maps import MapProjection
 
 step = 6 if small else 2
 grid = model.predict(europe, at=f"grid:{step},-8,38,40,56", times="+6h")
-figure = Figure(figsize=(7, 4), layout="compressed", dpi=80)
+figure = Figure(figsize=(7, 4), layout="compressed", dpi=70)
 axes = figure.subplots()
 projection = MapProjection.of(grid.points)
 colours, u, v = np.moveaxis(grid.values[0].astype(float), 1, 0)
