@@ -35,6 +35,12 @@ def export(
     at: At = None,
     grid: GridStep = None,
     snap: Snap = True,
+    network_only: Annotated[
+        bool,
+        typer.Option(
+            "--network-only", help="Leave out reference forecasts that take part in the forecast."
+        ),
+    ] = False,
     read: ReadSettings = (),
     as_json: Json = False,
 ) -> None:
@@ -50,17 +56,19 @@ def export(
     if not out.parent.is_dir():
         raise UsageError(f"No folder '{out.parent}' to write '{out.name}' into. Make it first.")
     trained = load_run(run)
-    exportable(trained.model)
+    exportable(trained.model, network_only)
     check_positions(at, trained)
     dataset = open_for(trained, data, read, as_json)
     field = dataset.episodes[-1].take(dataset.seen)
     trained.check_compatible(field)
     places = query_points(at, grid, trained, field.points, snap, as_json)
-    files = export(trained, out, field, places)
+    files = export(trained, out, field, places, network_only)
     sizes = {str(file): file.stat().st_size for file in files}
     if as_json:
         facts = {"files": sizes, "model": describe(trained)}
         print_json(facts | provenance(trained.config, started))
         return
+    for choice in trained.choices:
+        say(f"Left out: {choice}.")
     say(", ".join(f"{name} ({size_label(size)})" for name, size in sizes.items()) + " written.")
     say("It forecasts with onnxruntime and numpy alone: docs/howto/export.md has the program.")

@@ -30,7 +30,11 @@ MIN_SIZE = 2  # of free axes in the traced example: a size of 1 would be taken f
 
 
 def export(
-    trained: TrainedModel, path: Path, field: Field, queries: Points | None = None
+    trained: TrainedModel,
+    path: Path,
+    field: Field,
+    queries: Points | None = None,
+    network_only: bool = False,
 ) -> tuple[Path, Path]:
     """Write the network as ONNX, and beside it the inputs of these stations and places.
 
@@ -42,6 +46,7 @@ def export(
         path: of the `.onnx` file.
         field: observations of the stations.
         queries: places of the forecast; None: the stations.
+        network_only: leave out reference forecasts that take part in the run's forecasts.
 
     Returns:
         the ONNX file and the companion.
@@ -53,7 +58,7 @@ def export(
         >>> export(trained, Path("model.onnx"), field)
     """
     library = _onnx()
-    network = exportable(trained.model)
+    network = exportable(trained.model, network_only)
     given = all_inputs(trained, network, field, queries)
     content = _converted(trained, network, given)
     model = library.load_model_from_string(content)
@@ -70,21 +75,23 @@ def export(
     return path, companion
 
 
-def exportable(model: Forecaster) -> STONetwork:
+def exportable(model: Forecaster, network_only: bool = False) -> STONetwork:
     """The network of a model, if it can be exported.
 
     Args:
         model: of a run.
+        network_only: leave out reference forecasts that take part.
 
     Raises:
         UsageError: if it is another model, or a combination with reference forecasts.
     """
     if isinstance(model, Combination):
-        if model.used != (NETWORK,):
+        if model.used != (NETWORK,) and not network_only:
             others = ", ".join(name for name in model.used if name != NETWORK)
             raise UsageError(
                 f"This run forecasts by STONet and by {others}, where validation favoured it; only "
-                "STONet can be exported. Fit it alone: stonet fit ... --set train.fallback=false."
+                "STONet can be exported. Export it without them (--network-only; its forecasts are "
+                "worse there), or fit it alone: stonet fit ... --set train.fallback=false."
             )
         model = model.member(NETWORK)
     if not isinstance(model, STONetwork):
@@ -126,6 +133,7 @@ def describe(trained: TrainedModel) -> dict[str, Any]:
         "horizon": spec.horizon,
         "calendar": spec.calendar,
         "geometry": trained.nodes.kind,
+        "left_out": [str(choice) for choice in trained.choices],  # reference forecasts
         "version": __version__,
     }
 

@@ -200,8 +200,10 @@ def test_other_models_are_refused() -> None:
     members = {"network": network, "persistence": reference}
     shares = [share[:, None, None].expand(2, 5, 1) for share in (alone, half)]
     assert exportable(Combination(members, shares[0])) is network
-    with pytest.raises(UsageError, match=r"persistence.*train\.fallback=false"):
-        exportable(Combination(members, shares[1]))
+    both = Combination(members, shares[1])
+    with pytest.raises(UsageError, match=r"persistence.*--network-only.*train\.fallback=false"):
+        exportable(both)
+    assert exportable(both, network_only=True) is network
 
 
 def test_places_need_no_station() -> None:
