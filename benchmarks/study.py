@@ -149,7 +149,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in sorted(rows, key=lambda row: (row["data"], row["minutes"], row["label"])):
         scores = [f"{row[key]:.4g}" if key in row else "" for key in ("test", "safe_test")]
-        settings = " ".join(f"`{setting}`" for setting in row["settings"])
+        settings = ", ".join(row["settings"])  # as of the commit, so not as names of settings
         cells = [f"{row['data']}, {row['unit']}", row["label"], settings, f"{row['minutes']:g}"]
         cells += [str(row["seed"]), str(row["steps"]), f"{row['validation']:.4g}", *scores]
         lines.append("| " + " | ".join([*cells, f"`{row['commit']}`"]) + " |")

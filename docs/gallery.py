@@ -66,7 +66,7 @@ def tutorial(script: Path, images: Path) -> str:
             for path in sorted(set(Path().glob("*.png")) - before):
                 name = f"{script.stem}-{path.name}"
                 shutil.copy(path, images / name)
-                parts.append(f"![{path.stem}](/images/{name})")
+                parts.append(f"![{path.stem}](../images/{name})")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

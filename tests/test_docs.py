@@ -73,7 +73,7 @@ def test_the_gallery_shows_the_code_of_the_scripts_and_small_figures(script: Pat
     written = [re.sub(r"\A(#.*\n)*", "", cell).strip() for cell in cells]
     hint = f"the page is older than the script: make gallery ARGS={script.stem}"
     assert shown == [code for code in written if code], hint
-    figures = re.findall(r"!\[.*\]\(/(images/.*)\)", page.read_text(encoding="utf-8"))
+    figures = re.findall(r"!\[.*\]\(\.\./(images/.*)\)", page.read_text(encoding="utf-8"))
     saved = re.findall(r"\"(\S+)\.png\"", script.read_text(encoding="utf-8"))
     assert {f"images/{script.stem}-{name}.png" for name in saved} == set(figures)
     for figure in figures:

@@ -82,7 +82,8 @@ def test_fit_is_reproducible_and_prints_json(fitted: Path, stonet: Shell) -> Non
     result = stonet("fit", fitted / "data.nc", "-o", "run", "--preset", "tiny", *SETTINGS, "--json")
     content = json.loads(result.out)
     assert result.code == 0 and result.err == ""
-    assert set(content) == {"run", "best_validation", "steps", "config", "versions", "seconds"}
+    names = {"run", "best_validation", "steps", "choices", "config", "versions", "seconds"}
+    assert set(content) == names and content["choices"] == []
     assert content["steps"] == 6 and content["config"]["train"]["steps"] == 3
     for name in ("model.safetensors", "metrics.json"):
         assert Path("run", name).read_bytes() == (fitted / "run" / name).read_bytes()

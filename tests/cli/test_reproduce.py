@@ -39,7 +39,7 @@ def test_cells_are_stored_shown_and_replayed(stonet: Shell) -> None:
     [
         (["reproduce", "comparision"], "Did you mean 'comparison'"),
         ([*WORDS[:4], "--datasets", "wav"], "Did you mean 'wave'"),
-        ([*WORDS, "--models", "stgcn+bas"], "Did you mean 'stgcn+base'"),
+        ([*WORDS, "--models", "stgc"], "Did you mean 'stgcn'"),
         ([*WORDS, "--set", "train.rate=1"], "train"),
         ([*WORDS, "--seeds", "0"], "at least 1"),
         (["reproduce", "all", "--budget", "tiny"], "Unknown budget"),
