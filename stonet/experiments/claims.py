@@ -101,10 +101,10 @@ class Claim:
         if all(abs(value) < self.noise for value in self.values.values()):
             return "within seed variation"
         needed = measured if self.enough is None else min(self.enough, measured)
+        where = "" if self.complete and measured >= self.expected else " where measured"
         if count >= needed and (self.median_least is None or self.median >= self.median_least):
-            complete = self.complete and measured >= self.expected
-            return "holds" if complete else "holds where measured"
-        return "holds partly" if 2 * count >= measured else "does not hold"
+            return f"holds{where}"
+        return f"holds partly{where}" if 2 * count >= measured else f"does not hold{where}"
 
     def cell(self, dataset: str) -> str:
         """The value of a data set, in bold where the goal is reached.
@@ -174,7 +174,7 @@ def _error_claims(tables: Tables, expected: int) -> list[Claim]:
         Claim("STONet beats all other models", f"MAE below the best other model {most}",
               _ours(lines, "improvement"), expected, least=0.0, median_least=MIN_MEDIAN_GAIN,
               enough=_most(expected), p=_adjusted(lines), complete=_complete(lines),
-              note=_significance_note(lines)),
+              note=_missing_note(lines) + _significance_note(lines)),
         Claim("STONet beats the best of them with more time", f"all with the budget `long`, {most}",
               _ours(longer, "improvement"), expected, least=0.0, median_least=MIN_MEDIAN_GAIN,
               enough=_most(expected), p=_adjusted(longer), note=_significance_note(longer)),
@@ -288,6 +288,14 @@ def _complete(lines: Sequence[Line]) -> bool:
     datasets = unique(line["dataset"] for line in lines)
     there = {(line["dataset"], line["model"]) for line in lines}
     return all((d, m) in there for d in datasets for m in OTHERS if m != "daily")
+
+
+def _missing_note(lines: Sequence[Line]) -> str:
+    """The other models that were measured nowhere, or not everywhere."""
+    datasets = unique(line["dataset"] for line in lines)
+    there = {(line["dataset"], line["model"]) for line in lines}
+    missing = [m for m in OTHERS if m != "daily" and any((d, m) not in there for d in datasets)]
+    return f"not measured, or not on all data sets: {', '.join(missing)}. " if missing else ""
 
 
 def _below(lines: Sequence[Line], model: str, others: Sequence[str]) -> dict[str, float]:

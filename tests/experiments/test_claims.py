@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stonet.experiments import EXPERIMENTS
@@ -33,6 +35,7 @@ def test_a_difference_counts_only_if_it_is_significant() -> None:
     values = {"a": 12.0, "b": 8.0, "c": 30.0}
     claim = Claim("", "", values, 3, least=0.0, p={"a": 0.001, "b": 0.2})  # no test for c
     assert claim.reached == ["a"] and claim.verdict == "does not hold"
+    assert replace(claim, complete=False).verdict == "does not hold where measured"
     assert Claim("", "", values, 3, least=0.0, enough=1, p={"a": 0.001}).verdict == "holds"
     assert claim.cell("b") == "+8.0 %" and claim.cell("a") == "**+12.0 %**"
 
@@ -93,4 +96,5 @@ def test_claims_take_their_values_from_the_tables() -> None:
     assert claims[6].verdict == "does not hold"  # 12 % below, but without a test
     lacking = tables | {"comparison": tables["comparison"][:4]}
     assert claims_of(lacking, 1, 1)[0].verdict == "holds where measured"
+    assert "not measured" in claims_of(lacking, 1, 1)[0].note
     assert {claim.verdict for claim in claims_of(EMPTY, 1, 1)} == {"not measured"}
