@@ -20,6 +20,7 @@ from stonet.data.dates import time_label as time_label
 from stonet.data.durations import SECOND
 from stonet.data.geometry import Points
 from stonet.data.physical_limits import is_angle, is_direction
+from stonet.data.writing import WriteMethods
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Field(display.Described):
+class Field(WriteMethods, display.Described):
     """Observed or forecast values at points through time; checked once and immutable.
 
     Example:
@@ -306,30 +307,6 @@ class Field(display.Described):
         """A CF discrete-sampling-geometry data set: dims (time, station), NaN where missing."""
         return cf.to_xarray(self)
 
-    def to_netcdf(self, path: str | Path) -> None:
-        """Write a CF NetCDF file (.nc); it replaces an older file once it is complete.
-
-        Args:
-            path: ends in .nc.
-        """
-        self._write(path, ".nc")
-
-    def to_zarr(self, path: str | Path) -> None:
-        """Write a CF Zarr store (.zarr); it replaces an older store once it is complete.
-
-        Args:
-            path: ends in .zarr.
-        """
-        self._write(path, ".zarr")
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write a long table (.csv or .csv.gz) with units in its header; see `stonet.io.write`.
-
-        Args:
-            path: ends in .csv or .csv.gz.
-        """
-        self._write(path, ".csv", ".csv.gz")
-
     def plot(
         self,
         ax: Axes | None = None,
@@ -362,11 +339,9 @@ class Field(display.Described):
 
         return plot_field(self, ax, channel, time, stations)
 
-    def _write(self, path: str | Path, *suffixes: str) -> None:
+    def _write(self, path: str | Path) -> None:
         from stonet.io.write import write  # upwards, as `plot`: pandas and xarray have both, too
 
-        if not str(path).lower().endswith(suffixes):
-            raise UsageError(f"Cannot write '{path}'; expected a name in {' or '.join(suffixes)}.")
         write(self, path)
 
 

@@ -13,6 +13,7 @@ from stonet.data.cf import outline
 from stonet.data.dates import Time
 from stonet.data.field import Field
 from stonet.data.grid import Grid
+from stonet.data.writing import WriteMethods
 from stonet.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ QUANTILE_ATTRS = {"long_name": "quantile of the forecast distribution", "units":
 
 
 @dataclass(frozen=True, eq=False)
-class QuantileField:
+class QuantileField(WriteMethods):
     """A forecast and its quantiles at the same points and times.
 
     Quantiles are NaN where no interval can be given: too few points tell how large errors are.
@@ -123,35 +124,9 @@ class QuantileField:
         result = stations if grid is None else grid.with_dims(stations)
         return with_quantiles(result, self.quantiles)
 
-    def to_netcdf(self, path: str | Path) -> None:
-        """Write a CF NetCDF file (.nc) with the dimension quantile.
-
-        Args:
-            path: ends in .nc.
-        """
-        self._write(path, ".nc")
-
-    def to_zarr(self, path: str | Path) -> None:
-        """Write a CF Zarr store (.zarr) with the dimension quantile.
-
-        Args:
-            path: ends in .zarr.
-        """
-        self._write(path, ".zarr")
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write a long table (.csv or .csv.gz) with the column quantile.
-
-        Args:
-            path: ends in .csv or .csv.gz.
-        """
-        self._write(path, ".csv", ".csv.gz")
-
-    def _write(self, path: str | Path, *suffixes: str) -> None:
+    def _write(self, path: str | Path) -> None:
         from stonet.io.write_quantiles import write_quantiles  # upwards, as `plot`
 
-        if not str(path).lower().endswith(suffixes):
-            raise UsageError(f"Cannot write '{path}'; expected a name in {' or '.join(suffixes)}.")
         write_quantiles(self, path)
 
     def to_dataframe(self) -> pd.DataFrame:
