@@ -11,13 +11,14 @@ b is that mean. Rate and gains are chosen on validation windows, for each channe
 This is slow, and where errors were no guide in validation it does nothing. After a change that
 validation has not seen, such as of a regime, errors are large and alike. What the LATEST newest
 errors, corrected, have in common (the smallest of them, if all have one sign) is therefore added as
-far as it exceeds LIMIT times the usual error of that lead.
+far as it exceeds LIMIT times the usual error of that lead, unless this costs more than MAX_COST in
+validation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -29,6 +30,7 @@ PRIOR = 2.0  # forecasts without error that the mean is shrunk by
 RATES = (0.8, 0.9, 0.95)
 POINT_GAINS = (0.0, 0.3, 0.5, 0.7)
 REGION_GAINS = (0.0, 0.3, 0.5, 0.7, 0.9)
+MAX_COST = 0.001  # relative increase of the MAE in validation up to which common errors are used
 LATEST, LIMIT = 2, 2.0  # errors in a row, and usual errors that each must exceed
 MIN_GAIN = 0.005  # relative reduction of the MAE below which no correction is made
 
@@ -213,7 +215,24 @@ def choose_feedback(
             for channel in np.flatnonzero(trial < best):
                 best[channel], chosen[channel] = trial[channel], (rate, point, region)
     rates, points, regions = zip(*chosen, strict=True)
-    return Feedback(rates, points, regions, _usual(truth))
+    slow = Feedback(rates, points, regions)
+    sudden = replace(slow, usual=_usual(truth))
+    plain, common = (_mae(truth - _correction(each, errors, earlier, truth.shape))
+                     for each in (slow, sudden))  # fmt: skip
+    return sudden if (common <= (1 + MAX_COST) * plain).all() else slow
+
+
+def _correction(
+    feedback: Feedback,
+    errors: AllErrors,
+    earlier: Int64[np.ndarray, "issue memory"],
+    shape: tuple[int, ...],
+) -> Errors:
+    """What is added to the scored forecasts, from the errors before each."""
+    running = RunningCorrection(shape, feedback)
+    for _, error in oldest_first(errors, earlier):
+        running.add(error)
+    return running.everywhere[:, :, :-1]
 
 
 def _usual(errors: Errors) -> tuple[tuple[float, ...], ...]:

@@ -99,3 +99,17 @@ def test_one_outlier_is_no_change():
     feedback = Feedback((0.9,), (0.0,), (0.0,), ((1.0,), (1.0,)))
     errors[19] += 1000
     assert np.abs(replay(errors, earlier, feedback).correction).max() < 2
+
+
+def test_common_errors_that_mislead_in_validation_are_not_used():
+    """Bursts of large errors whose sign turns after two, beside those that last."""
+    number = np.arange(120)
+    earlier = number[:, None] - np.arange(1, 11)
+    earlier = np.where(earlier >= 0, earlier, -1)
+    scored = np.arange(20, 120)
+    burst = 10.0 * (number % 20 < 4)
+    turning = np.where(number % 4 < 2, burst, -burst).astype(np.float32)
+    lasting = np.where(number < 100, 0.0, 10.0).astype(np.float32)
+    for pattern, used in ((turning, False), (lasting, True)):
+        errors = 0.1 * random_errors(120) + pattern[:, None, None, None]
+        assert bool(choose_feedback(errors, earlier[scored], scored).usual) == used
